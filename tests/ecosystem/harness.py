@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 import jitney
 
 MEASURED = os.environ.get("JITNEY_ECOSYSTEM_MEASURED") == "1"  # models as large as users have them on a CPU
-FOLDER = Path(__file__).parent / "programs"
+FOLDER = Path(__file__).parent / "library_programs"
 
 
 def size(tested: Any, measured: Any) -> Any:
@@ -132,7 +132,7 @@ def programs() -> dict[str, Program]:
     """All programs, by name."""
     _complete_torchvision()
     for file in sorted(FOLDER.glob("*.py")):
-        importlib.import_module(f"programs.{file.stem}")
+        importlib.import_module(f"library_programs.{file.stem}")
     return dict(_programs)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from harness import Compiler, Outcome, program, size, state_of
-from programs.transformers_ import bert, gpt, padded, texts
+from library_programs.transformers_ import bert, gpt, padded, texts
 from torch.utils.data import DataLoader, TensorDataset
 
 WIDTH, BATCH = size(32, 512), size(4, 256)
