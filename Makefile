@@ -24,9 +24,11 @@ READY := $(VENV)/.installed
 CONTRIB := $(VENV)-contrib
 ENGINES := $(CONTRIB)/.installed
 BRIDGES := $(filter-out $(PROJECTS),$(wildcard contrib/*/pyproject.toml))
+ECOSYSTEM := $(VENV)-ecosystem
+LIBRARIES := $(ECOSYSTEM)/.installed
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz cpython test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz cpython test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -60,6 +62,11 @@ engines: $(ENGINES)
 
 test-contrib: $(ENGINES)
 	$(CONTRIB)/bin/python -m pytest -n $(JOBS) contrib
+
+# Programs of tests/ecosystem with the libraries that PyTorch users run, in a virtual environment that adds them to $(VENV);
+# 2 GB, some minutes: make test-ecosystem PROGRAMS="-k lightning"
+test-ecosystem: $(LIBRARIES)
+	$(ECOSYSTEM)/bin/python -m pytest -n $(JOBS) tests/ecosystem $(PROGRAMS)
 
 lint: $(READY) $(LINKS)
 	$(BIN)/ruff check .
@@ -123,6 +130,13 @@ $(ENGINES): $(READY) $(BRIDGES)
 	$(BIN)/python -c 'import site; print("import site;", *(f"site.addsitedir({d!r})" for d in site.getsitepackages()))' \
 		> $$($(CONTRIB)/bin/python -c 'import site; print(site.getsitepackages()[0])')/base.pth
 	$(CONTRIB)/bin/python -m pip install --quiet -c constraints.txt $(foreach p,$(BRIDGES),-e $(dir $(p)))
+	touch $@
+
+$(LIBRARIES): $(READY) tests/ecosystem/requirements.txt
+	test -x $(ECOSYSTEM)/bin/python || $(BIN)/python -m venv $(ECOSYSTEM)
+	$(BIN)/python -c 'import site; print("import site;", *(f"site.addsitedir({d!r})" for d in site.getsitepackages()))' \
+		> $$($(ECOSYSTEM)/bin/python -c 'import site; print(site.getsitepackages()[0])')/base.pth
+	$(ECOSYSTEM)/bin/python -m pip install --quiet -c constraints.txt -r tests/ecosystem/requirements.txt
 	touch $@
 
 # mypy does not follow setuptools' editable installs of a renamed folder; these links are what it reads.

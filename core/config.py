@@ -40,6 +40,7 @@ class Config:
     suppress_errors: bool = _setting(
         False, "where capture, AOT or a backend fails, warn and run the frame eagerly, or the graph as it was captured"
     )
+    progress: bool = _setting(True, "on a terminal, a line says what is compiled once that takes over two seconds")
     verbose: bool = _setting(False, "print internal tracebacks along with messages")
     debug_function: str = _setting("", "compile only functions of this name; everything else runs eagerly; empty: all")
     repro_after: Literal["", "capture", "aot"] = _setting(

@@ -60,6 +60,7 @@ class Settings:
     has_regions: bool = False
     drops_gradients: bool = False  # those that the frame ends with, where it has begun without
     whole: bool = False  # is a graph break an error?
+    foresees: bool = True  # may branches on tensors of the host be guarded?
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
 
@@ -130,6 +131,7 @@ def _captured(start: _Start) -> Captured:
             outside=start.outside,
             has_regions=settings.has_regions,
             whole=settings.whole,
+            foresees=settings.foresees,
         )
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled

@@ -27,8 +27,8 @@ for _function in marks.compile_functions:
 __all__ = ["CallThrough", "compile_frame"]
 
 
-def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry:
-    """One more entry, for a call with these arguments.
+def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[Any, ...], forms: int = 0) -> Entry:
+    """One more entry, for a call with these arguments; for the same modules there are so many already (``forms``).
 
     Raises:
         GiveUp: the frame must run eagerly.
@@ -49,6 +49,7 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
         has_regions=session.backend.backend.level == "aten",
         drops_gradients=session.backend.own.drop_grads,
         whole=session.fullgraph,
+        foresees=session.fullgraph or forms < config.cache_size_limit // 2,
     )
     try:
         with (

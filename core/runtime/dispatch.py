@@ -257,17 +257,17 @@ class Dispatcher(CodeEntries):
         with events.compiling():
             if self.entries and not self._may_recompile(arguments, cells, group):
                 return None
-            entry = self._compile(arguments, cells)
+            entry = self._compile(arguments, cells, sum(e.group == group for e in self.entries))
         if entry is not None:
             entry.group = group
         return entry
 
     # ------------------------------------------------------------------ compiling
 
-    def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
+    def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...], forms: int) -> Entry | None:
         warn_of_settings()
         try:
-            entry: Entry = compiler().compile_frame(self, arguments, cells)
+            entry: Entry = compiler().compile_frame(self, arguments, cells, forms)
         except GiveUp as reason:
             self._record(arguments, cells, reason)
             self._give_up(reason)

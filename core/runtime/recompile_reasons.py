@@ -40,7 +40,11 @@ def recompile_reason(entry: Entry, arguments: Mapping[str, Any], cells: tuple[An
         return guard.text, str(found), line
     if entry.emitted is None:
         return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
-    several = _tensor_failure(entry, scope) or first_unmet(entry.emitted.conditions, scope)
+    several = (
+        _tensor_failure(entry, scope)
+        or first_unmet(entry.emitted.conditions, scope)
+        or _comparison_failure(entry.emitted.comparisons, scope)
+    )
     return *(several or (UNKNOWN, "")), ""
 
 
@@ -50,6 +54,20 @@ def recompile_reasons(
     """Why each entry does not hold; None if one may hold, or there are none."""
     reasons = [recompile_reason(entry, arguments, cells) for entry in entries]
     return None if not reasons or any(reason[0] == UNKNOWN for reason in reasons) else reasons
+
+
+def _comparison_failure(comparisons: Iterable[Any], scope: dict[str, Any]) -> tuple[str, str] | None:
+    """Which comparison of numbers on the host comes to something else: what it is computed of."""
+    pool = Pool({**scope, "_b": pristine})
+    for function, sources, answer in comparisons:
+        try:
+            values = [eval(source.path(pool), pool.namespace) for source in sources]
+        except Exception:
+            continue
+        if function(*values) is not answer:
+            names = ", ".join(source.name for source in sources)
+            return f"a branch on {names} is {answer}", ", ".join(str(v.tolist()) for v in values)
+    return None
 
 
 def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:

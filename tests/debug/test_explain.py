@@ -91,7 +91,7 @@ def classic(a, b):
     return x * b
 
 
-CLASSIC_INPUTS = (torch.arange(4.0), torch.ones(4))
+CLASSIC_INPUTS = (torch.arange(100.0), torch.ones(100))
 
 
 def test_the_classic_example_has_three_graphs_and_two_breaks_at_the_two_lines(capsys):

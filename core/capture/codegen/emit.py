@@ -97,6 +97,7 @@ class Emitted:
     size_guards: Callable[[Callable[[Source], str]], list[str]] | None = None
     expression: Callable[[Source], str] | None = None  # what sources are called in the emitted function, until then
     conditions: list[Condition] = field(default_factory=list)  # what ``size_guards`` says, for reports
+    comparisons: list[Any] = field(default_factory=list)  # of numbers on the host, see ``GuardSet``
     tensors: list[TensorFact] = field(default_factory=list)  # what ``_tensors`` checks
     assumptions: Assumptions = field(default_factory=Assumptions)
     origins: list[tuple[str, Any]] = field(default_factory=list)  # of the graph's inputs: name, reference
@@ -438,6 +439,7 @@ class Emitter:
             tensor_check=self.late_check,
             size_guards=vm.symbols.guards if vm.symbols.sources else None,
             expression=self.program.expression,
+            comparisons=vm.world.comparisons,
             tensors=self.tensors,
             assumptions=vm.world.assumptions,
             made=self.rebuild.made,

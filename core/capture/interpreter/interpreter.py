@@ -53,6 +53,7 @@ class Interpreter(abc.ABC):
         self.handlers = handlers
         self.outside = outside
         self.has_regions = has_regions
+        self.foresees = True  # may branches on tensors of the host be guarded?
         self.witness = witness
         self.watch = world.watch
         self.tracer = world.tracer

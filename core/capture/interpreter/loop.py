@@ -45,6 +45,7 @@ class Loop(Interpreter):
         outside: what the caller of compiled code is handling.
         has_regions: does the backend compute checkpointed regions again?
         whole: is a graph break an error?
+        foresees: may branches on tensors of the host be guarded?
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Loop(Interpreter):
         outside: BaseException | None,
         has_regions: bool,
         whole: bool,
+        foresees: bool = True,
     ) -> None:
         symbols, witness = Symbols(dynamic_dims, whole), reentry.current_watch()
         if witness is not None:
@@ -86,6 +88,7 @@ class Loop(Interpreter):
         super().__init__(world, handlers, outside, has_regions, witness)
         self.forced = forced
         self.max_steps = max_steps
+        self.foresees = foresees
 
     def reads_numbers(self) -> bool:
         """May the running frame's ``Tensor.item()`` stay in the graph?"""

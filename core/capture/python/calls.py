@@ -59,6 +59,7 @@ from jitney.capture.torch import collectives, conversions, launches, overloads
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.reads import records_read
 from jitney.capture.world.record import ABSENT
 from jitney.capture.world.writes import writes
 from jitney.guards.checks import same
@@ -371,7 +372,8 @@ def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any
     if trusted(fn) and not has_tensor(args) and not has_tensor(list(kwargs.values())):
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     asks = fn.__name__.startswith(("is_", "_is_", "has_", "_has_", "get_", "_get_"))
-    if asks and not kwargs and all(isinstance(a, ATOMS) for a in args):
+    written = writes(vm)[0] or vm.class_writes or vm.tracer.mutates_inputs()  # it may ask for what waits
+    if asks and not kwargs and not written and all(isinstance(a, ATOMS) for a in args):
         value = vm.native(fn, *args)
         if isinstance(value, ATOMS):
             vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
@@ -388,7 +390,8 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if any(vm.world.is_fresh(v) and type(v).__dictoffset__ for v in (*args, *kwargs.values())):
         raise Break(f"{what} with an object that the frame has made, to which it may write")
     before, nodes = _traces(vm), len(vm.tracer.graph.nodes)
-    made = vm.call(fn.__wrapped__, *args, **kwargs)
+    with records_read(vm.world) as read:
+        made = vm.call(fn.__wrapped__, *args, **kwargs)
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
     if _traces(vm) != before or not (len(vm.tracer.graph.nodes) == nodes or (constant and vm.tracer.take_back(nodes))):
         raise Break(f"{what}, which does more than compute", "call it outside compiled code")
@@ -396,9 +399,9 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         if not _is_plain(made):
             raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
         return made
+    if read.written() or vm.class_writes:  # before it is called: its cache would keep what it is without them
+        raise Break(f"{what}, which reads what is written once the graph has run", "call it before")
     value = directive_rules.in_python(vm, functools.partial(_without_drawing, fn), args, kwargs)
-    if before[0][0] and not (_is_plain(value) and same(value, made)):
-        raise Break(f"{what} after writes that wait for the graph", "call it before")
     if has_tensor(made) and not _is_alike(value, made):
         raise Break(f"{what}, which holds other tensors than it would compute here", "call it outside compiled code")
     return vm.world.wrap(value, vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items()))))

@@ -64,7 +64,8 @@ def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
     """The same; integers that only the running graph knows are tensors in it, too."""
     key = _with_tensors(expose(vm, key))
     unknown = vm.symbols.scalars.is_unknown
-    if (type(key) is list and any(map(unknown, key))) or (unknown(key) and not vm.symbols.reads_numbers):
+    is_list = type(key) is list and any(type(part) is torch.SymInt for part in key)
+    if is_list or (unknown(key) and not vm.symbols.reads_numbers):
         return vm.call(torch.tensor, key)
     return key
 
@@ -74,8 +75,9 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     kind = type(obj)
     if kind in STAND_INS:
         key = _key_of_tensor(vm, key)
-        if type(key) is torch.SymInt or type(key) is tuple:
-            obj, key = _selected(vm, obj, key)
+        selected = _selected(vm, obj, key)
+        if selected is not None:
+            return selected
         row = rows.taken(vm, obj, key)
         return vm.native(operator.getitem, obj, key) if row is None else row
     if kind is Array:
@@ -157,15 +159,21 @@ def dict_base(obj: Any) -> Any:
     return collections.OrderedDict if isinstance(obj, collections.OrderedDict) else dict
 
 
-def _selected(vm: Interpreter, tensor: Any, key: Any) -> tuple[Any, Any]:
-    """What is left of an index once numbers that only the graph knows have selected: torch's indexing takes none."""
+def _selected(vm: Interpreter, tensor: Any, key: Any) -> Any:
+    """``tensor[key]`` where numbers that change select, of which torch's indexing makes constants; None: none does."""
     parts = list(key) if type(key) is tuple else [key]
-    unknown = [at for at, part in enumerate(parts) if vm.symbols.scalars.is_unknown(part)]
-    if not unknown or not all(type(part) in (int, slice, torch.SymInt) for part in parts):
-        return tensor, key
-    for at in reversed(unknown):
-        tensor = vm.native(tensor.select, at, parts.pop(at))
-    return tensor, tuple(parts)
+    symbols = [at for at, part in enumerate(parts) if type(part) is torch.SymInt]
+    taken_up = sum(part is not None and part is not Ellipsis for part in parts)
+    known = all(type(part) in (*rows.PLAIN, torch.SymInt) for part in parts)
+    if not symbols or not known or taken_up > tensor.dim() or parts.count(Ellipsis) > 1:
+        return None
+    whole = tuple([slice(None) if at in symbols else part for at, part in enumerate(parts)])
+    dims = [rows.dimension(whole, at, tensor.dim()) for at in symbols]
+    if any(part != slice(None) for part in whole):
+        tensor = vm.native(operator.getitem, tensor, whole)
+    for at, dim in zip(reversed(symbols), reversed(dims), strict=True):
+        tensor = vm.native(tensor.select, dim, parts[at])
+    return tensor
 
 
 # ------------------------------------------------------------------ keys
@@ -294,6 +302,9 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
         key = _key_of_tensor(vm, key)
+        selected = _selected(vm, obj, key)
+        if selected is not None:
+            obj, key = selected, Ellipsis
         if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
             raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
         if not rows.put(vm, obj, key, value):

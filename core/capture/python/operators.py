@@ -87,7 +87,7 @@ def truth(vm: Interpreter, value: Any) -> bool:
     if value is None:
         return False
     if kind in STAND_INS:
-        known = host_truth(vm, value) if kind is torch_private.FakeTensor else None
+        known = host_truth(vm, value)
         if known is not None:
             return known
         raise_if_data_dependent(vm, value)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 special = FunctionTable()
 
 DEEP = 8  # functions around a function
+HELD = ("default", "annotation", "return_annotation")  # the program's objects in signatures
 HINT = "call it outside the compiled function"
 
 
@@ -98,14 +99,28 @@ def _unwrapped(function: Any) -> tuple[list[Any], Any]:
     return wrappers, function
 
 
+def _known(vm: Interpreter, owner: Any) -> bool:
+    """Is it a signature or a parameter? These never change, so one from outside is guarded to be that object."""
+    if type(owner) not in (inspect.Signature, inspect.Parameter):
+        return False
+    if vm.world.record_of(owner) is not None:
+        source = vm.world.anchor(owner).source
+        if not source.is_const:
+            vm.world.guard(source, "is", owner)
+    return True
+
+
 def _reader(name: str) -> Any:
-    """Reads a property of a signature that capture has made: it never changes."""
+    """Reads a property of a signature."""
 
     def read(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         (owner,) = args
-        if vm.world.record_of(owner) is not None or type(owner) not in (inspect.Signature, inspect.Parameter):
+        if not _known(vm, owner):
             raise Break(f"{type(owner).__qualname__}.{name} of an object from outside", HINT)
-        return vm.native(getattr, owner, name)
+        value = vm.native(getattr, owner, name)
+        if name in HELD and type(value) not in ATOMS and not _is_type(value):
+            raise Break(f"{type(owner).__qualname__}.{name} is a {type(value).__qualname__}", HINT)
+        return value
 
     return read
 
@@ -129,7 +144,8 @@ def _binder(name: str) -> Any:
     """``bind`` and ``bind_partial`` put values into a dictionary by the names of parameters, and look into none."""
 
     def bind(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        _own(vm, args[0] if args else None, inspect.Signature, name)
+        if not args or type(args[0]) is not inspect.Signature or not _known(vm, args[0]):
+            raise Break(f"Signature.{name} of an object from outside", HINT)
         bound = vm.world.mark_fresh(vm.native(getattr(inspect.Signature, name), *args, **kwargs))
         _mark_parts(vm, bound)
         return bound
@@ -153,6 +169,9 @@ def _apply_defaults(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) ->
     (bound,) = args
     _own(vm, bound, inspect.BoundArguments, "apply_defaults")
     given = bound.arguments
+    defaults = [p.default for name, p in bound.signature.parameters.items() if name not in given]
+    if not all(default is inspect.Parameter.empty or type(default) in ATOMS for default in defaults):
+        raise Break("BoundArguments.apply_defaults with defaults that are no plain values", HINT)
     vm.native(inspect.BoundArguments.apply_defaults, bound)
     vm.world.mark_fresh(bound.arguments)
     for name, parameter in bound.signature.parameters.items():

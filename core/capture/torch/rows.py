@@ -52,7 +52,7 @@ class Place:
 
 def taken(vm: Interpreter, tensor: Any, key: Any) -> Any:
     """``tensor[key]`` as a copy, if one part of the key is an integer of the graph; else None."""
-    place = None if vm.symbols.reads_numbers else _place(vm, tensor, key)
+    place = _place(vm, tensor, key)
     if place is None or (tensor.requires_grad and not torch.is_grad_enabled()):  # a view would require grad even so
         return None
     if not place.rows.select(place.dim, 0).is_contiguous():
@@ -104,7 +104,7 @@ def _place(vm: Interpreter, tensor: Any, key: Any) -> Place | None:
         return None
     at = places[0]
     whole = (*keys[:at], slice(None), *keys[at + 1 :])
-    dim = _dimension(keys, at, tensor.dim())
+    dim = dimension(keys, at, tensor.dim())
     paused, vm.tracer.pause = vm.tracer.pause, True
     try:
         rows = tensor[whole]
@@ -136,7 +136,7 @@ def _is_captured(vm: Interpreter, tensor: Any, index: Any) -> bool:
     return constant_of(tracer, index) is None
 
 
-def _dimension(keys: tuple[Any, ...], at: int, dims: int) -> int:
+def dimension(keys: tuple[Any, ...], at: int, dims: int) -> int:
     """Which dimension of ``tensor[keys]`` the part at ``at`` would be, were it a slice."""
     taken_up = sum(part is not None and part is not Ellipsis for part in keys)
     sizes = {int: 0, type(Ellipsis): dims - taken_up}

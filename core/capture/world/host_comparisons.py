@@ -1,5 +1,6 @@
-"""Comparisons of numbers that the graph reads out of tensors, and truth of tensors, computed before it runs: of tensors
-that the host has.
+"""Comparisons of numbers that the graph reads out of tensors, computed before it runs: of tensors that the host has.
+
+So are branches on such tensors themselves (``if t > 0``, ``if (grid[1:] > grid[:-1]).all()``), of few elements each.
 
 An optimizer's step counter is a tensor of one number on the CPU, and some optimizers do something else once they have
 counted far enough. What the graph computes of such tensors, given before the frame begins, is computed here of copies,
@@ -19,6 +20,7 @@ from torch import fx
 
 from jitney.capture import metadata
 from jitney.capture.kinds import is_stand_in
+from jitney.capture.numpy.constants import constant_of
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
 MOST = 64  # operations of one comparison
+FEW = 64  # elements of a tensor that a branch is computed of
 REMEMBERED = 1 << 12  # answers of one kind of comparison
 # Operations of tensors of one number, by name: as methods, functions, and functions of lists.
 COMPUTED = frozenset(
@@ -40,6 +43,14 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 REFLECTED: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
 }  # fmt: skip
+# Operations that branches on tensors are made of besides these, as methods, functions and operators; none is in place.
+TESTS = frozenset(
+    """and_ or_ xor invert __and__ __or__ __xor__ __invert__ bitwise_and bitwise_or bitwise_not
+    logical_and logical_or logical_xor isfinite isnan isinf all any sum prod amin amax min max where
+    floordiv truediv mod floor_divide floor ceil round index_select gather flip sign clamp clip
+    to type_as clone contiguous bool int long float double""".split()
+)
+VIEWS = frozenset("getitem select narrow unbind reshape view flatten squeeze unsqueeze expand".split())
 READS = frozenset({"item", "to", "type_as", "clone", "copy_", "where"})  # what else may be done to such a tensor
 _answers: dict[str, dict[tuple[Any, ...], bool]] = {}  # what is computed, as text -> numbers -> the answer
 
@@ -57,9 +68,7 @@ class HostComparison:
 
     def __call__(self, *tensors: torch.Tensor) -> bool | None:
         """The answer for the numbers that they hold now; None if it raises."""
-        numbers = [t.item() for t in tensors]
-        held = [(n, math.copysign(1.0, n), t.dtype) for n, t in zip(numbers, tensors, strict=True)]
-        key = (torch.get_default_dtype(), *held)
+        key = (torch.get_default_dtype(), *map(_numbers, tensors))
         if key not in self.answers:
             if len(self.answers) >= REMEMBERED:
                 self.answers.clear()
@@ -69,6 +78,15 @@ class HostComparison:
             except Exception:  # the running graph raises, where the program may catch it
                 return None
         return self.answers[key]
+
+
+def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What tells its numbers from others, signs of zeros included."""
+    if tensor.numel() == 1:
+        number = tensor.item()
+        return number, math.copysign(1.0, number), tensor.dtype, tensor.dim()
+    numbers = tensor.flatten().tolist()
+    return tuple(numbers), tuple([math.copysign(1.0, n) for n in numbers]), tensor.dtype, tensor.shape
 
 
 class Apart:
@@ -112,27 +130,36 @@ class Apart:
 
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     """What a comparison of such numbers gives, which is guarded; None where only the running graph knows."""
-    return _answer(vm, COMPARISONS[symbol], lambda copy: (copy.number(a), copy.number(b)))
+    try:
+        found = _Copy(vm)
+        graph_args = (found.number(a), found.number(b))
+    except _Unknown:
+        return None
+    return _guarded(vm, found, found.graph.call_function(COMPARISONS[symbol], graph_args))
 
 
 def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
-    """The same, of ``bool(tensor)``."""
-    return _answer(vm, bool, lambda copy: (copy.item(vm.tracer.node_of(tensor)),))
-
-
-def _answer(
-    vm: Interpreter, question: Callable[..., Any], arguments: Callable[[_Copy], tuple[Any, ...]]
-) -> bool | None:
-    found = _Copy(vm)
+    """What ``if tensor:`` comes to, which is guarded; None where only the running graph knows."""
+    tracer = vm.tracer
+    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None or not is_stand_in(tensor):
+        return None
+    node = tracer.nodes.get(id(tensor))
+    if not _is_of_few(tensor, 1) or node is None or constant_of(tracer, tensor) is not None:
+        return None
     try:
-        graph_args = arguments(found)
+        found = _Copy(vm, FEW)
+        truth = found.tensor(node)
     except _Unknown:
         return None
-    found.graph.output(found.graph.call_function(question, graph_args))
-    given = list(found.given.values())
-    if given and not _are_apart(vm, [real for real, _ in given]):
-        return None
+    return _guarded(vm, found, found.graph.call_method("item", (truth,)))
+
+
+def _guarded(vm: Interpreter, found: _Copy, result: fx.Node) -> bool | None:
+    found.graph.output(result)
     asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
+    given = list(found.given.values())
+    if given and not found.quiet and not _are_apart(vm, [real for real, _ in given]):
+        return None
     with torch_private.without_modes():
         answer = asked(*(real for real, _ in given))
     if answer is None:
@@ -189,6 +216,24 @@ def in_order(graph: fx.Graph) -> fx.Graph:
     return graph
 
 
+def _is_of_few(made: Any, most: int) -> bool:
+    """Is it a tensor of the host with no more elements than that?"""
+    if not is_stand_in(made) or made.device.type != "cpu" or made.dtype.is_complex:
+        return False
+    count = made.numel()
+    return type(count) is int and (count == 1 or 0 < count <= most)
+
+
+def _name(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def _is_view(node: fx.Node) -> bool:
+    first = node.args[0] if node.args else None
+    of_a_list = isinstance(first, fx.Node) and _name(first).startswith("_foreach_")
+    return _name(node) in VIEWS and not of_a_list
+
+
 def _is_constant(value: Any) -> bool:
     plain = value is None or type(value) in (int, float, bool, torch.dtype, torch.device, torch.Size, str)
     return plain or (type(value) is tuple and all(map(_is_constant, value)))
@@ -201,7 +246,7 @@ def _only_computes(user: fx.Node, node: fx.Node) -> bool:
     """
     if user.op == "output":
         return True
-    name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
+    name = _name(user)
     if "out" in user.kwargs:
         return False
     if name in READS:
@@ -210,7 +255,26 @@ def _only_computes(user: fx.Node, node: fx.Node) -> bool:
     if name.startswith("_foreach_"):
         once = all(sum(a is node for a in many) <= 1 for many in lists)
         return once and name.removeprefix("_foreach_").removesuffix("_") in COMPUTED
-    return not lists and name.removesuffix("_") in COMPUTED
+    return not lists and (name.removesuffix("_") in COMPUTED or name in TESTS)
+
+
+def _nothing_is_written(tracer: Any) -> bool:
+    """Are all tensors from outside as they were when the frame began?"""
+    outside = [(metadata.version_of(fake), tracer.versions[id(fake)]) for fake in tracer.outside()]
+    same = all(0 <= version == before for version, before in outside)
+    return same and not tracer.data_writes and not tracer.writes_statistics()
+
+
+def _written_memory(tracer: Any) -> set[Any]:
+    """Where the frame has written, by any tensor."""
+    known = [fake for fake in tracer.known() if is_stand_in(fake)]
+    return {metadata.storage(f) for f in known if metadata.version_of(f) != tracer.versions.get(id(f), 0)}
+
+
+def _is_torchs(node: fx.Node) -> bool:
+    """Is it what torch or Python has by that name, rather than a function of the program's?"""
+    name = _name(node)
+    return node.op == "call_method" or any(getattr(owner, name, None) == node.target for owner in (torch, operator))
 
 
 class _Unknown(Exception):
@@ -218,10 +282,13 @@ class _Unknown(Exception):
 
 
 class _Copy:
-    """A graph of its own for what a number is computed of."""
+    """A graph of its own for what a number is computed of, of tensors with ``most`` elements."""
 
-    def __init__(self, vm: Interpreter) -> None:
+    def __init__(self, vm: Interpreter, most: int = 1) -> None:
         self.vm = vm
+        self.most = most
+        self.quiet = _nothing_is_written(vm.tracer)
+        self.written = _written_memory(vm.tracer) if self.quiet else set()
         self.graph = fx.Graph()
         self.given: dict[fx.Node, tuple[torch.Tensor, Source]] = {}  # a placeholder of it -> the tensor
         self.copies: dict[fx.Node, fx.Node] = {}
@@ -240,31 +307,37 @@ class _Copy:
             arguments = tuple([self.number(a) for a in found.args])
             return self.graph.call_function(found.target, arguments)
         (tensor,) = symbols.read_by(expr) or (None,)
-        return self.item(tensor)
-
-    def item(self, tensor: Any) -> fx.Node:
-        """What the tensor at a node holds."""
         if not isinstance(tensor, fx.Node):
             raise _Unknown
-        return self.graph.call_method("item", (self._tensor(tensor),))
+        return self.graph.call_method("item", (self.tensor(tensor),))
 
-    def _tensor(self, node: fx.Node) -> fx.Node:
+    def tensor(self, node: fx.Node) -> fx.Node:
         """The copy of a tensor's node, after those of all that it is computed of, in the order of the graph."""
         if node in self.copies:
             return self.copies[node]
         if len(self.copies) > MOST:
             raise _Unknown
         made: Any = node.meta.get("example_value")
-        if not is_stand_in(made) or made.device.type != "cpu" or made.numel() != 1 or made.dtype.is_complex:
+        if type(made) in (tuple, list) and node.target == "unbind":
+            self.copies[node] = self._test(node, "unbind")
+            return self.copies[node]
+        if not _is_of_few(made, self.most):
             raise _Unknown
         self.copies[node] = self._input(node, made) if node.op == "placeholder" else self._operation(node)
-        if not all(_only_computes(user, node) for user in node.users):
-            raise _Unknown
+        if not self._is_as_made(made):
+            if _is_view(node) or not all(_only_computes(user, node) for user in node.users):
+                raise _Unknown
         return self.copies[node]
+
+    def _is_as_made(self, made: Any) -> bool:
+        """Has nobody written to its memory?"""
+        return self.quiet and metadata.version_of(made) >= 0 and metadata.storage(made) not in self.written
 
     def _input(self, node: fx.Node, made: Any) -> fx.Node:
         real, source = self.vm.tracer.adopted.get(id(made), (None, None))
-        if real is None or source is None or type(real) is not torch.Tensor or self._is_shared(made):
+        if real is None or source is None or type(real) is not torch.Tensor:
+            raise _Unknown
+        if not self.quiet and self._is_shared(made):
             raise _Unknown
         placed = self.graph.placeholder(f"t{len(self.given)}")
         self.given[placed] = real, source
@@ -279,12 +352,14 @@ class _Copy:
 
     def _operation(self, node: fx.Node) -> fx.Node:
         """One operation; of an operation on lists that on the tensors at one place."""
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        name = _name(node)
         args, kwargs = list(node.args), dict(node.kwargs)
         if node.target is operator.getitem:
             many, at = node.args
-            name = getattr(many.target, "__name__", "") if isinstance(many, fx.Node) else ""
+            name = _name(many) if isinstance(many, fx.Node) else ""
             if not name.startswith("_foreach_") or type(at) is not int or not isinstance(many, fx.Node):
+                return self._test(node, "getitem")
+            if not _is_torchs(many):
                 raise _Unknown
             name = name.removeprefix("_foreach_")
             args = [a[at] if isinstance(a, (list, tuple)) else a for a in many.args]
@@ -292,7 +367,9 @@ class _Copy:
         elif node.target in MADE and all(map(_is_constant, (*args, *kwargs.values()))):
             return self.graph.call_function(node.target, tuple(args), kwargs)
         plain = name.removesuffix("_")
-        if plain not in COMPUTED or "out" in kwargs:
+        if plain not in COMPUTED:
+            return self._test(node, name)
+        if "out" in kwargs or not _is_torchs(node):
             raise _Unknown
         arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
         if not isinstance(arguments[0][0], fx.Node):
@@ -304,9 +381,26 @@ class _Copy:
         written = self.graph.call_function(getattr(torch, plain), *arguments)
         return self.graph.call_method("type_as", (written, arguments[0][0]))
 
+    def _test(self, node: fx.Node, name: str) -> fx.Node:
+        """An operation as it is."""
+        if self.most == 1 or name not in TESTS | VIEWS or "out" in node.kwargs or not _is_torchs(node):
+            raise _Unknown
+        kwargs = {key: self._part(value) for key, value in node.kwargs.items()}
+        return self.graph.create_node(node.op, node.target, tuple(map(self._part, node.args)), kwargs)
+
+    def _part(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self.tensor(value)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._part, value))
+        ends = (value.start, value.stop, value.step) if type(value) is slice else (value,)
+        if value is not Ellipsis and not all(map(_is_constant, ends)):
+            raise _Unknown
+        return value
+
     def _argument(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return self._tensor(value)
+            return self.tensor(value)
         if type(value) not in (int, float, bool):
             raise _Unknown
         return value

@@ -106,6 +106,13 @@ class CompiledModule(ObjectProxy, torch.nn.Module):
             result = inner_calls.run_all(result, run)
         return self if result is original else result
 
+    # Libraries keep what they know of a module by the module (FSDP's state, sets of modules seen): it is one key.
+    def __eq__(self, other: object) -> bool:
+        return own(self, "_jitney_original") is original_of_proxy(other)
+
+    def __hash__(self) -> int:
+        return hash(own(self, "_jitney_original"))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return recipe(own(self, "_jitney_original"), own(self, "_jitney_session"), compiled_module)
 

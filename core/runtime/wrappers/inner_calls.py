@@ -159,11 +159,15 @@ class MethodRun:
         if self.called and self.watched[self.name] <= WATCHED:
             self.watched[self.name] = WATCHED + 1
             parts = ", ".join(self.called[:SHOWN]) + (", ..." if len(self.called) > SHOWN else "")
+            outermost = [n for n in self.called if not any(n.startswith(f"{other}.") for other in self.called)]
+            only = ""
+            if len(outermost) == 1:
+                only = f", or what it calls: jitney.compile(model.{outermost[0]}, inplace=True)"
             kind = type(self.module).__qualname__
             callers.warn(
                 f"{kind}.{self.name} runs uncompiled: it calls parts of the module ({parts}), not the module itself, "
                 f"whose calls are what is compiled. To compile it, too: model.{self.name} = "
-                f"jitney.compile(model.{self.name})"
+                f"jitney.compile(model.{self.name}){only}"
             )
 
 

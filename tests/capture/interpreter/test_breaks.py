@@ -117,8 +117,8 @@ def test_data_dependent_if() -> None:
             b = b * -1
         return x * b
 
-    check(fn, t(), t() - 5, graphs=2, breaks=1)
-    check(fn, t(), t() + 5, graphs=2, breaks=1)
+    check(fn, t(100), t(100) - 500, graphs=2, breaks=1)
+    check(fn, t(100), t(100) + 5, graphs=2, breaks=1)
 
 
 def test_classic_example_has_three_graphs() -> None:
@@ -129,7 +129,7 @@ def test_classic_example_has_three_graphs() -> None:
             b = b * -1
         return x * b
 
-    check(fn, t(), t() - 5, graphs=3, breaks=2)
+    check(fn, t(100), t(100) - 500, graphs=3, breaks=2)
 
 
 def test_both_branches_over_calls() -> None:

@@ -118,3 +118,169 @@ def test_a_tensor_given_to_a_cached_function_is_known_by_identity() -> None:
         return fn
 
     check_made(make, t(), calls=2, skips=None)
+
+
+class Plan:
+    """What a library caches for a pattern."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _reading(read: Callable[[], Any]) -> Any:
+    """A cached function that makes a plan of what it reads."""
+    return functools.lru_cache(lambda pattern: Plan(read() + len(pattern)))
+
+
+class Settings:
+    """Held by a global, in several ways."""
+
+    scale = 1
+
+    def __init__(self) -> None:
+        self.scale_of_instance = 1
+        self.table = {"scale": 1}
+        self.items = [1]
+
+
+SETTINGS = Settings()
+SCALE = 1
+
+
+def _global() -> Fn:
+    plan = _reading(lambda: SCALE)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        global SCALE
+        SCALE += 1
+        return x * plan("ab").value
+
+    return fn
+
+
+def _attribute() -> Fn:
+    plan = _reading(lambda: SETTINGS.scale_of_instance)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.scale_of_instance += 1
+        return x * plan("ab").value
+
+    return fn
+
+
+def _dict_of_instance() -> Fn:
+    plan = _reading(lambda: vars(SETTINGS)["scale_of_instance"])
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.scale_of_instance += 1
+        return x * plan("ab").value
+
+    return fn
+
+
+def _attribute_of_class() -> Fn:
+    plan = _reading(lambda: SETTINGS.scale)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        Settings.scale += 1
+        return x * plan("ab").value
+
+    return fn
+
+
+def _table() -> Fn:
+    plan = _reading(lambda: SETTINGS.table["scale"] + SETTINGS.items[-1])
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.table["scale"] += 1
+        SETTINGS.items.append(x.dim())
+        return x * plan("ab").value
+
+    return fn
+
+
+def _cell() -> Fn:
+    scale = 1
+    plan = _reading(lambda: scale)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        nonlocal scale
+        scale += 1
+        return x * plan("ab").value
+
+    return fn
+
+
+def _cached_in_cached() -> Fn:
+    inner = _reading(lambda: SETTINGS.scale_of_instance)
+    plan = _reading(lambda: inner("a").value)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.scale_of_instance += 1
+        return x * plan("ab").value
+
+    return fn
+
+
+def _made_inside() -> Fn:
+    plan = _reading(lambda: SETTINGS.table.get("made", Plan(0)).value)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.table["made"] = Plan(x.dim())
+        return x * plan("ab").value
+
+    return fn
+
+
+def _elsewhere() -> Fn:
+    plan, counter = _reading(lambda: SETTINGS.items[0]), Settings()
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        counter.scale_of_instance += 1
+        counter.items.append(3)
+        return x * plan("ab").value
+
+    return fn
+
+
+WRITES = [_global, _attribute, _dict_of_instance, _attribute_of_class, _table, _cell, _cached_in_cached, _made_inside]
+
+
+@pytest.mark.parametrize("make", [*WRITES, _elsewhere])
+def test_a_cached_function_called_after_writes(make: Callable[[], Fn]) -> None:
+    global SETTINGS, SCALE
+    results = []
+    for compile in (lambda fn: fn, lambda fn: jitney.compile(fn, backend="eager")):
+        SETTINGS, SCALE, Settings.scale = Settings(), 1, 1
+        fn = compile(make())
+        results.append([fn(torch.ones(2)).tolist() for _ in range(4)])
+    assert results[0] == results[1]
+
+
+def test_writes_to_what_a_cached_function_does_not_read_are_no_break() -> None:
+    with jitney.CompileProfiler() as profile:
+        fn = jitney.compile(_elsewhere(), backend="eager")
+        for _ in range(4):
+            fn(torch.ones(2))
+    assert profile.graph_breaks == 0
+
+
+@functools.lru_cache
+def is_scaled(least: int) -> bool:
+    """A question, of which answers are guarded."""
+    return SETTINGS.scale_of_instance > least
+
+
+def test_a_cached_question_about_what_was_just_written() -> None:
+    global SETTINGS
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.scale_of_instance += 1
+        return x * 2 if is_scaled(1) else x
+
+    results = []
+    for run in (fn, jitney.compile(fn, backend="eager")):
+        SETTINGS = Settings()
+        is_scaled.cache_clear()
+        results.append([run(torch.ones(2)).tolist() for _ in range(3)])
+    assert results[0] == results[1]

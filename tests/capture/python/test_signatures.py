@@ -176,3 +176,41 @@ def test_bound_outside() -> None:
         return x * held.arguments["b"], held.args, held.kwargs
 
     check(fn, t())
+
+
+OUTSIDE = inspect.signature(lambda x, scale=2, *rest, **more: x)
+
+
+def test_signature_from_outside() -> None:
+    def fn(x: torch.Tensor, signature: inspect.Signature) -> Any:
+        bound = signature.bind(x, extra=x + 1)
+        bound.apply_defaults()
+        first = OUTSIDE.bind_partial(x)
+        first.apply_defaults()
+        empty = signature.return_annotation is inspect.Signature.empty
+        more = bound.arguments["more"]["extra"]
+        return x * bound.arguments["scale"] + more, first.args, empty, list(OUTSIDE.parameters)
+
+    check(fn, t(), OUTSIDE, graphs=1, breaks=0)
+    compiled = Compiled(fn)
+    for scale in (2, 3, 2):
+        compiled(t(), inspect.signature(eval(f"lambda x, scale={scale}, *rest, **more: x")))
+
+
+def test_signature_from_outside_that_holds_more_than_plain_values() -> None:
+    held = torch.full((3,), 2.0)
+    signature = inspect.Signature([inspect.Parameter("y", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=held)])
+
+    def bound(x: torch.Tensor) -> Any:
+        arguments = signature.bind()
+        arguments.apply_defaults()
+        return x[0] + arguments.arguments["y"]
+
+    def read(x: torch.Tensor) -> Any:
+        return x[0] + signature.parameters["y"].default
+
+    for fn in (bound, read):
+        compiled = Compiled(fn)
+        compiled(t())
+        held += 1
+        compiled(t())

@@ -1,0 +1,240 @@
+"""Libraries of layers, losses, optimizers, augmentations and models of probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import Compiler, Outcome, program, state_of
+
+
+def _trained(compiler: Compiler, model: torch.nn.Module, make: Any, loss_of: Any, steps: int = 3) -> Outcome:
+    """A few steps of SGD: losses, and the parameters after them."""
+    compiled = compiler(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        inputs = make()
+        loss = loss_of(compiled(*inputs))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return Outcome((losses, state_of(model)), lambda: loss_of(compiled(*inputs)).backward())
+
+
+@program("x-transformers")
+def x_transformers(compiler: Compiler) -> Outcome:
+    from x_transformers import Decoder, TransformerWrapper
+
+    layers = Decoder(dim=32, depth=2, heads=2, rotary_pos_emb=True, ff_glu=True, use_rmsnorm=True)
+    model = TransformerWrapper(num_tokens=50, max_seq_len=32, attn_layers=layers)
+    return _trained(compiler, model, lambda: (torch.randint(0, 50, (2, 16)),), lambda out: out.square().mean())
+
+
+@program("vector-quantize-pytorch", breaks=2, recompiles=1)
+def vector_quantize(compiler: Compiler) -> Outcome:
+    from vector_quantize_pytorch import VectorQuantize
+
+    model = VectorQuantize(dim=16, codebook_size=12, decay=0.8, commitment_weight=1.0)
+    head = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh())
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.quantize = head, model
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.quantize(self.head(x))
+
+    def loss_of(out: Any) -> torch.Tensor:
+        return out[0].square().mean() + out[2].sum()
+
+    return _trained(compiler, Encoder(), lambda: (torch.randn(2, 6, 8),), loss_of)
+
+
+@program("gpytorch", breaks=4, recompiles=2)
+def gpytorch_regression(compiler: Compiler) -> Outcome:
+    """The kernel of a Gaussian process compiled; likelihood and solver are the library's."""
+    import gpytorch
+
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+    compiled = compiler(lambda a, b: kernel(a, b).to_dense())
+    x = torch.linspace(0, 1, 10)[:, None]
+    out = compiled(x, x)
+    out.sum().backward()
+    return Outcome((out, [p.grad for p in kernel.parameters()]), lambda: compiled(x, x).sum().backward())
+
+
+@program("pytorch-metric-learning")
+def metric_learning(compiler: Compiler) -> Outcome:
+    from pytorch_metric_learning import losses
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    loss_of = losses.NTXentLoss()
+    labels = torch.arange(12) % 3
+    return _trained(compiler, model, lambda: (torch.randn(12, 8),), lambda out: loss_of(out, labels))
+
+
+@program("pytorch-metric-learning", breaks=2)
+def metric_learning_loss(compiler: Compiler) -> Outcome:
+    """The loss compiled, too."""
+    from pytorch_metric_learning import losses
+
+    loss_of = compiler(losses.NTXentLoss())
+    x, labels = torch.randn(12, 8, requires_grad=True), torch.arange(12) % 3
+    loss = loss_of(x, labels)
+    loss.backward()
+    return Outcome((loss, x.grad), lambda: loss_of(x, labels).backward())
+
+
+@program("open-clip-torch")
+def open_clip_training(compiler: Compiler) -> Outcome:
+    import open_clip
+
+    model = open_clip.model.CLIP(
+        embed_dim=16,
+        vision_cfg=open_clip.CLIPVisionCfg(layers=1, width=32, head_width=16, patch_size=8, image_size=16),
+        text_cfg=open_clip.CLIPTextCfg(context_length=8, vocab_size=50, width=32, heads=2, layers=1),
+    )
+    loss_of = open_clip.ClipLoss()
+    return _trained(
+        compiler, model, lambda: (torch.randn(3, 3, 16, 16), torch.randint(1, 50, (3, 8))), lambda out: loss_of(*out)
+    )
+
+
+@program("segmentation-models-pytorch")
+def segmentation_unet(compiler: Compiler) -> Outcome:
+    import segmentation_models_pytorch as smp
+
+    model = smp.Unet("resnet18", encoder_weights=None, classes=2, decoder_channels=(32, 16, 8, 8, 8)).eval()
+    compiled = compiler(model)
+    x = torch.randn(1, 3, 32, 32)
+    loss_of = smp.losses.DiceLoss("multiclass")
+
+    def step() -> Any:
+        out = compiled(x)
+        loss = loss_of(out, torch.zeros(1, 32, 32, dtype=torch.long))
+        loss.backward()
+        return out
+
+    out = step()
+    return Outcome((out, [p.grad for p in model.parameters() if p.grad is not None][-4:]), step)
+
+
+@program("schedulefree")
+def schedulefree_adamw(compiler: Compiler) -> Outcome:
+    import schedulefree
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+    compiled = compiler(model)
+    optimizer = schedulefree.AdamWScheduleFree(model.parameters(), lr=1e-2)
+    optimizer.train()
+    losses = []
+    for _ in range(4):
+        loss = compiled(torch.randn(6, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    optimizer.eval()
+    return Outcome((losses, state_of(model)), lambda: compiled(torch.ones(6, 8)))
+
+
+@program("torchsde", recompiles=1)
+def torchsde_field(compiler: Compiler) -> Outcome:
+    import torchsde
+
+    class Sde(torch.nn.Module):
+        noise_type, sde_type = "diagonal", "ito"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.drift = compiler(torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)))
+
+        def f(self, t: Any, y: torch.Tensor) -> torch.Tensor:
+            return self.drift(y)
+
+        def g(self, t: Any, y: torch.Tensor) -> torch.Tensor:
+            return torch.full_like(y, 0.1)
+
+    sde = Sde()
+    y, times = torch.ones(4, 3), torch.linspace(0, 1, 4)
+
+    def step() -> Any:
+        brownian = torchsde.BrownianInterval(0.0, 1.0, size=(4, 3), entropy=7)
+        return torchsde.sdeint(sde, y, times, bm=brownian, dt=0.1, method="euler")
+
+    return Outcome((step(), step()), step)
+
+
+@program("tensordict")
+def tensordict_module(compiler: Compiler) -> Outcome:
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+
+    model = TensorDictSequential(
+        TensorDictModule(torch.nn.Linear(4, 8), in_keys=["obs"], out_keys=["hidden"]),
+        TensorDictModule(torch.nn.Linear(8, 2), in_keys=["hidden"], out_keys=["action"]),
+    )
+    compiled = compiler(lambda obs: model(TensorDict({"obs": obs}, batch_size=[3]))["action"])
+    x = torch.randn(3, 4)
+    out = compiled(x)
+    out.sum().backward()
+    return Outcome((out, [p.grad for p in model.parameters()]), lambda: compiled(x))
+
+
+@program("pyro-ppl")
+def pyro_svi(compiler: Compiler) -> Outcome:
+    """A network inside of a model of probabilities, trained by stochastic variational inference."""
+    import pyro
+    from pyro import distributions as dist
+
+    pyro.clear_param_store()
+    net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    compiled = compiler(net)
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> None:
+        scale = pyro.sample("scale", dist.LogNormal(0.0, 0.1))
+        pyro.module("net", net)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(compiled(x)[:, 0], scale), obs=y)
+
+    def guide(x: torch.Tensor, y: torch.Tensor) -> None:
+        place = pyro.param("place", torch.tensor(0.0))
+        pyro.sample("scale", dist.LogNormal(place, 0.1))
+
+    svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": 1e-2}), pyro.infer.Trace_ELBO())
+    x, y = torch.randn(6, 3), torch.randn(6)
+    return Outcome(([svi.step(x, y) for _ in range(3)], state_of(net)), lambda: svi.step(x, y))
+
+
+@program("captum", recompiles=1)
+def captum_attributions(compiler: Compiler) -> Outcome:
+    from captum.attr import IntegratedGradients, Saliency
+
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)).eval()
+    compiled = compiler(model)
+    x = torch.randn(2, 5, requires_grad=True)
+
+    def step() -> Any:
+        return (
+            IntegratedGradients(compiled).attribute(x, target=1, n_steps=8),
+            Saliency(compiled).attribute(x, target=0),
+        )
+
+    return Outcome(step(), step)
+
+
+@program("kornia", recompiles=1)
+def kornia_filters(compiler: Compiler) -> Outcome:
+    import kornia
+
+    def augment(x: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+        x = kornia.filters.gaussian_blur2d(x, (3, 3), (1.0, 1.0))
+        x = kornia.geometry.transform.rotate(x, angle)
+        return kornia.color.rgb_to_hsv(x.clamp(0.01, 1)) + kornia.filters.sobel(x)
+
+    compiled = compiler(augment)
+    x, angle = torch.rand(2, 3, 16, 16), torch.tensor([10.0, 40.0])
+    return Outcome((compiled(x, angle), compiled(x, angle + 5)), lambda: compiled(x, angle))
