@@ -14,7 +14,7 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import control_flow, conversions, data_parallel, flex_attention, optimizers, parameters
+from jitney.capture.torch import control_flow, conversions, flex_attention, optimizers, parameters
 from jitney.capture.torch.autograd import (
     backward,
     checkpoints,
@@ -25,6 +25,7 @@ from jitney.capture.torch.autograd import (
     transforms,
     vjp,
 )
+from jitney.capture.torch.distributed import data_parallel
 from jitney.capture.torch.sequences import ctc, packed, scans, spectrograms
 from jitney.capture.world import draws, late_warnings
 

@@ -55,8 +55,9 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import collectives, conversions, launches, overloads
+from jitney.capture.torch import conversions, launches, overloads
 from jitney.capture.torch.autograd import functions as autograd_functions
+from jitney.capture.torch.distributed import collectives
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.reads import records_read

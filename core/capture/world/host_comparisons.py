@@ -141,14 +141,15 @@ def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None
 def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
     """What ``if tensor:`` comes to, which is guarded; None where only the running graph knows."""
     tracer = vm.tracer
-    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None or not is_stand_in(tensor):
+    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None:
         return None
-    node = tracer.nodes.get(id(tensor))
-    if not _is_of_few(tensor, 1) or node is None or constant_of(tracer, tensor) is not None:
+    if type(tensor) is not torch_private.FakeTensor or not _is_of_few(tensor, 1):
+        return None
+    if constant_of(tracer, tensor) is not None or not (id(tensor) in tracer.nodes or id(tensor) in tracer.adopted):
         return None
     try:
         found = _Copy(vm, FEW)
-        truth = found.tensor(node)
+        truth = found.tensor(tracer.node_of(tensor))
     except _Unknown:
         return None
     return _guarded(vm, found, found.graph.call_method("item", (truth,)))
@@ -258,11 +259,12 @@ def _only_computes(user: fx.Node, node: fx.Node) -> bool:
     return not lists and (name.removesuffix("_") in COMPUTED or name in TESTS)
 
 
-def _nothing_is_written(tracer: Any) -> bool:
-    """Are all tensors from outside as they were when the frame began?"""
-    outside = [(metadata.version_of(fake), tracer.versions[id(fake)]) for fake in tracer.outside()]
-    same = all(0 <= version == before for version, before in outside)
-    return same and not tracer.data_writes and not tracer.writes_statistics()
+def _nothing_is_written(tracer: Any, memory: set[Any]) -> bool:
+    """Are all tensors from outside as they were when the frame began? ``memory``: where it has written."""
+    before = [(metadata.version_of(fake), tracer.versions[id(fake)]) for fake in tracer.outside()]
+    same = all(0 <= now == then for now, then in before)
+    inside = memory.isdisjoint(metadata.storage(fake) for fake in tracer.outside() if is_stand_in(fake))
+    return same and inside and not tracer.data_writes and not tracer.writes_statistics()
 
 
 def _written_memory(tracer: Any) -> set[Any]:
@@ -287,8 +289,8 @@ class _Copy:
     def __init__(self, vm: Interpreter, most: int = 1) -> None:
         self.vm = vm
         self.most = most
-        self.quiet = _nothing_is_written(vm.tracer)
-        self.written = _written_memory(vm.tracer) if self.quiet else set()
+        self.written = _written_memory(vm.tracer)
+        self.quiet = _nothing_is_written(vm.tracer, self.written)
         self.graph = fx.Graph()
         self.given: dict[fx.Node, tuple[torch.Tensor, Source]] = {}  # a placeholder of it -> the tensor
         self.copies: dict[fx.Node, fx.Node] = {}

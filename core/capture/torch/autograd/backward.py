@@ -17,9 +17,10 @@ import torch
 from jitney.capture import metadata
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import data_parallel, stand_in_attributes
+from jitney.capture.torch import stand_in_attributes
 from jitney.capture.torch.autograd import leaf_hooks, tape
 from jitney.capture.torch.autograd.gradients import check_place, differentiated, tensors_of
+from jitney.capture.torch.distributed import data_parallel
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.autograd_engine import holds_accumulator, plain_engine, warn_of_cycles
 

@@ -22,7 +22,8 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     rows, elements = request.param
     monkeypatch.setattr(blocks, "ROWS", rows)
     monkeypatch.setattr(blocks, "ELEMENTS", elements)
-    monkeypatch.setattr(choice, "LARGE", 1)
+    for name in ("LARGE", "LARGEST"):
+        monkeypatch.setattr(choice, name, 1)
     monkeypatch.setattr(operators, "_kernels", {})
     jitney.reset()
     return rows, elements
@@ -150,7 +151,8 @@ def test_halves_are_torchs_in_inference() -> None:
 @pytest.mark.parametrize("refused", ["option", "few"])
 def test_it_stays_as_it_was_written(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if refused == "few":
-        monkeypatch.setattr(choice, "LARGE", B * H * M * M + 1)
+        for name in ("LARGE", "LARGEST"):
+            monkeypatch.setattr(choice, name, B * H * M * M + 1)
     leaves = tensors()
     fn = jitney.compile(causal, backend="llvm_cpu", options={"fused_attention": refused != "option"})
     monkeypatch.delattr(operators, "attention")

@@ -18,7 +18,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float32, torch.float16)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "ROWS", 8)
     monkeypatch.setattr(blocks, "ELEMENTS", 300)
-    monkeypatch.setattr(choice, "LARGE", 1)
+    for name in ("LARGE", "LARGEST"):
+        monkeypatch.setattr(choice, name, 1)
     monkeypatch.setattr(operators, "_kernels", {})
     jitney.reset()
 

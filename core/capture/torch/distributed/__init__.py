@@ -1,0 +1,1 @@
+"""Several processes: what they send each other, and gradients that they share."""
