@@ -90,9 +90,10 @@ def test_no_whole_operator(kernel_backend: str) -> None:
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
         total = torch.lgamma(x) + torch.digamma(x) * y + torch.special.i0e(y) + torch.erfinv(y / 9)
-        return total + torch.ldexp(x, torch.ones(5, dtype=torch.int64)) + torch.angle(-x)
+        return total + torch.ldexp(x, torch.ones(5, dtype=torch.int64, device=x.device)) + torch.angle(-x)
 
-    x, y = torch.rand(3, 5) + 0.5, torch.rand(3, 5) + 0.1
+    device = "cuda" if kernel_backend == "triton_gpu" and torch.cuda.is_available() else "cpu"
+    x, y = torch.rand(3, 5, device=device) + 0.5, torch.rand(3, 5, device=device) + 0.1
     inputs = [t.clone().requires_grad_() for t in (x, y)]
     others = [t.clone().requires_grad_() for t in (x, y)]
     compiled = jitney.compile(loss, backend=kernel_backend, fullgraph=True)
