@@ -345,6 +345,8 @@ def _score(
     traced = trace(module, [products, *given])
     if traced is None or len(traced.results) != 1 or not _without_constants(traced.graph, traced.constants):
         return None
+    if trains and not traced.gradients:
+        return None  # weights that learn nothing
     learned = tuple(n for n, x in enumerate(given) if x.requires_grad)
     results = [*traced.results, *(traced.gradients[n] for n in ((0, *(1 + n for n in learned)) if trains else ()))]
     if len(results) != 1 + trains + len(learned) or any(not isinstance(r, fx.Node) for r in results):
