@@ -98,6 +98,8 @@ def with_attention(
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
+    if any(node.kwargs.get("create_graph") for node in module.graph.nodes):
+        return module  # gradients of the operator have none themselves
     written, module = module, _without_unread(module)
     found = []
     taken: set[fx.Node] = set()
