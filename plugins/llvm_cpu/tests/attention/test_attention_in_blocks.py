@@ -148,6 +148,16 @@ def test_halves_are_torchs_in_inference() -> None:
     assert error <= 1.5 * eager
 
 
+@pytest.mark.parametrize("way", [whole, causal])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_infinite_in_halves_is_not_lost(way: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    q, k, v = tensors(dtype=dtype)
+    q[0, 0, 3, 1], k[0, 0, 0, 1] = float("inf"), 1.0
+    k[1, 1, 2, 1] = float("inf")
+    found = jitney.compile(way, backend="llvm_cpu")(q, k, v)
+    assert torch.equal(found.isnan(), way(q.float(), k.float(), v.float()).isnan())
+
+
 @pytest.mark.parametrize("refused", ["option", "few"])
 def test_it_stays_as_it_was_written(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if refused == "few":
