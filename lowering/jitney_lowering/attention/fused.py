@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -47,5 +48,15 @@ class _Fused:
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor]) -> Tensor:
         """The result, as products give it: contiguous."""
         q, k, v = (x.reshape((1,) * (4 - x.dim()) + x.shape) for x in (query, key, value))
-        result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
+        if query.device.type == "cpu":
+            result = self._on_cpu(q, k, v)
+        else:
+            result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
         return result.reshape(value.shape[:-2] + result.shape[-2:]).contiguous()
+
+    def _on_cpu(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Torch's, which for halves gives some numbers where a score is infinite: these are nan."""
+        given = [x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value)]
+        attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+        result, sums = attention(*given, is_causal=self.causal, scale=self.scale)
+        return result.masked_fill((sums == math.inf).unsqueeze(-1), math.nan)

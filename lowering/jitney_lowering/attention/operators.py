@@ -180,6 +180,10 @@ def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
     return (*found, of_others, None)
 
 
+def _refuse(ctx: Any, *_: Any) -> None:
+    raise NotImplementedError("attention as one operator has no second derivatives; options={'fused_attention': False}")
+
+
 _library = torch.library.Library("jitney", "FRAGMENT")
 _library.define(
     "attention(Tensor query, Tensor key, Tensor value, Tensor[] others, str score) -> (Tensor, Tensor, Tensor)"
@@ -199,6 +203,8 @@ torch.library.register_fake("jitney::attention", attention_results, lib=_library
 torch.library.register_fake("jitney::attention_backward", backward_results, lib=_library)
 torch.library.register_fake("jitney::attention_scores_backward", scores_backward_results, lib=_library)
 torch.library.register_autograd("jitney::attention", _gradients, setup_context=_keep, lib=_library)
+for _name in ("attention_backward", "attention_scores_backward"):
+    torch.library.register_autograd(f"jitney::{_name}", _refuse, lib=_library)
 FORWARD = torch.ops.jitney.attention.default
 BACKWARD = torch.ops.jitney.attention_backward.default
 SCORES_BACKWARD = torch.ops.jitney.attention_scores_backward.default

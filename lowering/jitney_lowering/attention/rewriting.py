@@ -98,6 +98,8 @@ def with_attention(
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
+    if any(node.kwargs.get("create_graph") for node in module.graph.nodes):
+        return module  # gradients of the operator have none themselves
     written, module = module, _without_unread(module)
     found = []
     taken: set[fx.Node] = set()
@@ -345,6 +347,8 @@ def _score(
     traced = trace(module, [products, *given])
     if traced is None or len(traced.results) != 1 or not _without_constants(traced.graph, traced.constants):
         return None
+    if trains and not traced.gradients:
+        return None  # weights that learn nothing
     learned = tuple(n for n, x in enumerate(given) if x.requires_grad)
     results = [*traced.results, *(traced.gradients[n] for n in ((0, *(1 + n for n in learned)) if trains else ()))]
     if len(results) != 1 + trains + len(learned) or any(not isinstance(r, fx.Node) for r in results):

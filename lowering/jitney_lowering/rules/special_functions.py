@@ -120,8 +120,10 @@ def i0(x: Scalar) -> Scalar:
 @pointwise(aten.special_i1e.default)
 def i1e(x: Scalar) -> Scalar:
     """``exp(-|x|) * i1(x)``."""
+    size = absolute(x)
     near, far = _scaled(x, I1_NEAR, I1_FAR)
-    return where(absolute(x) <= 8, near * x, two("copysign", far, x))
+    found = where(size <= 8, near * size, far)
+    return where(x < 0, -found, found)  # of -0.0 it is 0.0, in eager too
 
 
 @pointwise(aten.special_i1.default)

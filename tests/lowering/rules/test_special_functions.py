@@ -105,3 +105,10 @@ def test_no_whole_operator(kernel_backend: str) -> None:
     expected.sum().backward()
     for a, b in zip(inputs, others, strict=True):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("name", ["i1", "i1e"])
+def test_signs_of_zeros(name: str) -> None:
+    x = torch.tensor([0.0, -0.0])
+    found = jitney.compile(FUNCTIONS[name], backend="llvm_cpu", fullgraph=True)(x)
+    assert torch.equal(found.signbit(), FUNCTIONS[name](x).signbit())

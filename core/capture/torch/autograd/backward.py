@@ -144,7 +144,7 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
     shared = _shared(vm, raw, leaves)
     if any((at in shared or raw[at] is None) and before for at, (before, _) in hooks.items()):
         raise Restart(step, f"{BACKWARD} to a tensor with hooks whose gradient is also another's, or missing", HINT)
-    arguments = (outputs, cotangents, leaves, shared, retain, bool(create))
+    arguments, again = (outputs, cotangents, leaves, shared, retain), {"create_graph": bool(create)}
     vm.tracer.pause = True
     try:
         made = tuple([
@@ -153,7 +153,7 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
         ])  # fmt: skip
     finally:
         vm.tracer.pause = False
-    vm.tracer.record(backward, arguments, {}, made)
+    vm.tracer.record(backward, arguments, again, made)
     if create:
         warn_of_cycles()
     if hooks:

@@ -148,6 +148,16 @@ def test_halves_are_torchs_in_inference() -> None:
     assert error <= 1.5 * eager
 
 
+@pytest.mark.parametrize("way", [whole, causal])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_infinite_in_halves_is_not_lost(way: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    q, k, v = tensors(dtype=dtype)
+    q[0, 0, 3, 1], k[0, 0, 0, 1] = float("inf"), 1.0
+    k[1, 1, 2, 1] = float("inf")
+    found = jitney.compile(way, backend="llvm_cpu")(q, k, v)
+    assert torch.equal(found.isnan(), way(q.float(), k.float(), v.float()).isnan())
+
+
 @pytest.mark.parametrize("refused", ["option", "few"])
 def test_it_stays_as_it_was_written(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if refused == "few":
@@ -157,3 +167,38 @@ def test_it_stays_as_it_was_written(refused: str, monkeypatch: pytest.MonkeyPatc
     fn = jitney.compile(causal, backend="llvm_cpu", options={"fused_attention": refused != "option"})
     monkeypatch.delattr(operators, "attention")
     torch.testing.assert_close(fn(*leaves), causal(*leaves))
+
+
+def learns_nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return scores(q, k).detach().softmax(-1) @ v
+
+
+def whole_numbers(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (scores(q, k) > 0).float().softmax(-1) @ v
+
+
+def gradients_in_it(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    result = causal(q, k, v).sin().sum()
+    (gradient,) = torch.autograd.grad(result, q, create_graph=True)
+    return gradient.pow(2)
+
+
+def backward_in_it(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    causal(q, k, v).sin().sum().backward(create_graph=True)
+    gradient = q.grad
+    assert gradient is not None
+    q.grad = k.grad = v.grad = None
+    return gradient.pow(2)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
+@pytest.mark.parametrize("way", [learns_nothing, whole_numbers, gradients_in_it, backward_in_it])
+def test_weights_without_gradients_and_gradients_with_gradients_stay(way: Callable[..., Tensor]) -> None:
+    def one(*given: Tensor) -> Tensor:
+        return way(*given)
+
+    leaves = [x.requires_grad_() for x in tensors()]
+    results = [fn(*leaves).sum() for fn in (jitney.compile(one, backend="llvm_cpu", fullgraph=True), one)]
+    found, expected = (torch.autograd.grad(r, leaves, allow_unused=True) for r in results)
+    for a, b in zip((results[0], *found), (results[1], *expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
