@@ -52,7 +52,28 @@ def counted(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return x * 2 if t.item() > 3 else x
 
 
-@pytest.mark.parametrize("fn", [items, statistics, twice_in_a_list, made_inside, out, reflected, counted])
+def across_lists(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    other = t * 0 + 1
+    torch._foreach_add_([t, other], [other, t])  # the second sum has the first one's
+    return x * 2 if other.item() > 2 else x
+
+
+def list_and_number(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    t.add_(1)
+    other = t + 0
+    torch._foreach_mul_([t, other], t)
+    return x * 2 if other.item() > 3 else x
+
+
+def named(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    torch._foreach_add_(self=[t], scalar=1)
+    return x * 2 if torch.gt(input=t, other=3) else x
+
+
+WRITING = [items, statistics, twice_in_a_list, made_inside, out, reflected, counted, across_lists, list_and_number, named]
+
+
+@pytest.mark.parametrize("fn", WRITING)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_the_branch_is_eagers(fn: Program, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "capture_scalar_outputs", True)
@@ -77,3 +98,29 @@ def test_answers_are_those_of_a_default_dtype(monkeypatch: pytest.MonkeyPatch) -
             torch.testing.assert_close(jitney.compile(fn, backend="eager")(x, t), fn(x, t))
         finally:
             torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_autocast_is_on_where_the_branch_is_not(late: bool) -> None:
+    t, x = torch.tensor([1.0078125, 0.99609375], dtype=torch.bfloat16), torch.ones(2)  # its product is rounded to 1
+
+    def fn(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=late):
+            product = t.prod()
+        return x * 2 if product > 1 else x
+
+    compiled = jitney.compile(fn, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, t), fn(x, t))
+        t = t.clone()
+
+
+def test_an_answer_under_autocast_is_not_one_without() -> None:
+    t, x = torch.tensor([1.0078125, 0.99609375], dtype=torch.bfloat16), torch.ones(2)
+
+    def fn(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return x * 2 if t.prod() > 1 else x
+
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(jitney.compile(fn, backend="eager")(x, t), fn(x, t))
+    torch.testing.assert_close(jitney.compile(fn, backend="eager")(x, t), fn(x, t))
