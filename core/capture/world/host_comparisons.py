@@ -80,6 +80,10 @@ class HostComparison:
                 return None
         return self.answers[key]
 
+    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
+        """What does not hold of these tensors, for a report: what was, and what is found."""
+        return f"a branch on {names} is {answer}", ", ".join(str(t.tolist()) for t in tensors)
+
 
 def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What tells its numbers from others, signs of zeros included."""
@@ -127,6 +131,10 @@ class Apart:
             written_end = max(written_end, begin + span if written else 0)
         self.checked = addresses
         return True
+
+    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
+        """As of a ``HostComparison``."""
+        return f"a branch reads none of the memory that is written to before it, by {names}", ""
 
 
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:

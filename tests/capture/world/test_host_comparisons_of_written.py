@@ -70,7 +70,22 @@ def named(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return x * 2 if torch.gt(input=t, other=3) else x
 
 
-WRITING = [items, statistics, twice_in_a_list, made_inside, out, reflected, counted, across_lists, list_and_number, named]
+def observed(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    on, scale, zero = torch.ones(1, dtype=torch.int64), torch.ones(1), torch.zeros(1, dtype=torch.int32)
+    y = torch.fused_moving_avg_obs_fake_quant(x, on, on, torch.zeros(()), t, scale, zero, 0.1, 0, 255, 0)
+    return y * 2 if t > 9 else y
+
+
+def noisy(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    noise = torch.zeros(2)
+    torch.ops.aten.rrelu_with_noise(x, noise, training=True)
+    return x * 2 if noise.sum() > 0 else x
+
+
+WRITING = [
+    items, statistics, twice_in_a_list, made_inside, out, reflected, counted, across_lists, list_and_number, named,
+    observed, noisy,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", WRITING)
@@ -124,3 +139,16 @@ def test_an_answer_under_autocast_is_not_one_without() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(jitney.compile(fn, backend="eager")(x, t), fn(x, t))
     torch.testing.assert_close(jitney.compile(fn, backend="eager")(x, t), fn(x, t))
+
+
+def test_a_recompile_prints_no_memory() -> None:
+    def fn(x: torch.Tensor, t: torch.Tensor, large: torch.Tensor) -> torch.Tensor:
+        large += 1
+        return x * 2 if t.sum() > 2 else x
+
+    compiled, memory = jitney.compile(fn, backend="eager"), torch.zeros(100)
+    with jitney.CompileProfiler() as profile:
+        compiled(torch.ones(1), torch.zeros(3), torch.zeros(90))
+        assert compiled(torch.ones(1), memory[5:8], memory[:90]) == 2
+    ((cause, _),) = profile.causes()
+    assert "memory that is written to before it, by t, large" in cause and len(cause) < 200
