@@ -65,8 +65,8 @@ def _comparison_failure(comparisons: Iterable[Any], scope: dict[str, Any]) -> tu
         except Exception:
             continue
         if function(*values) is not answer:
-            names = ", ".join(source.name for source in sources)
-            return f"a branch on {names} is {answer}", ", ".join(str(v.tolist()) for v in values)
+            failure: tuple[str, str] = function.failure(", ".join(source.name for source in sources), values, answer)
+            return failure
     return None
 
 

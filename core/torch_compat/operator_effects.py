@@ -29,10 +29,15 @@ UNCOUNTED = {
     for name in (
         "_amp_foreach_non_finite_check_and_unscale_",
         "_amp_update_scale_",
+        "_cummax_helper",
+        "_cummin_helper",
         "_fused_adagrad_",
         "_fused_adam_",
         "_fused_adamw_",
+        "_fused_moving_avg_obs_fq_helper",
         "_fused_sgd_",
+        "fused_moving_avg_obs_fake_quant",
+        "rrelu_with_noise",
     )
 }
 

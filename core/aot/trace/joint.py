@@ -280,7 +280,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             return tuple(args[0]), state, uncounted
         kwargs = _mutable(fx.node.map_arg(node.kwargs, values.__getitem__))
         args, kwargs = without_symbols(node.target, args), without_symbols(node.target, kwargs)
-        uncounted |= _written_in_lists(node, args)
+        uncounted |= _written_in_lists(node, args, kwargs)
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
         if "out" in kwargs and getattr(node.target, "__name__", "") in MIXES_UP_OUT:
@@ -466,12 +466,13 @@ MIXES_UP_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")
 LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
 
 
-def _written_in_lists(node: fx.Node, args: Sequence[Any]) -> set[int]:
+def _written_in_lists(node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> set[int]:
     """The memory of what a ``_foreach`` operation writes to, of whose versions functionalization loses count."""
     name = str(getattr(node.target, "__name__", node.target))
     if not name.startswith("_foreach_") or not name.endswith("_"):
         return set()
-    return {functionalization.storage_of(v) for v in args[0] if functionalization.is_wrapped(v)}
+    written = args[0] if args else kwargs["self"]
+    return {functionalization.storage_of(v) for v in written if functionalization.is_wrapped(v)}
 
 
 def _drop_unused(joint: Joint) -> None:

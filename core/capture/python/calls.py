@@ -396,12 +396,12 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
     if _traces(vm) != before or not (len(vm.tracer.graph.nodes) == nodes or (constant and vm.tracer.take_back(nodes))):
         raise Break(f"{what}, which does more than compute", "call it outside compiled code")
+    if read.written() or vm.class_writes:  # before it is called: its cache would keep what it is without them
+        raise Break(f"{what}, which reads what is written once the graph has run", "call it before")
     if not constant:
         if not _is_plain(made):
             raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
         return made
-    if read.written() or vm.class_writes:  # before it is called: its cache would keep what it is without them
-        raise Break(f"{what}, which reads what is written once the graph has run", "call it before")
     value = directive_rules.in_python(vm, functools.partial(_without_drawing, fn), args, kwargs)
     if has_tensor(made) and not _is_alike(value, made):
         raise Break(f"{what}, which holds other tensors than it would compute here", "call it outside compiled code")

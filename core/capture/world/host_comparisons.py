@@ -43,10 +43,11 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 REFLECTED: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
 }  # fmt: skip
-# Operations that branches on tensors are made of besides these, as methods, functions and operators; none is in place.
+# Operations that branches on tensors are made of besides these, as methods, functions and operators; none is in place,
+# and none is one that autocast computes in another dtype (``prod``): it is on in other places than where guards run.
 TESTS = frozenset(
     """and_ or_ xor invert __and__ __or__ __xor__ __invert__ bitwise_and bitwise_or bitwise_not
-    logical_and logical_or logical_xor isfinite isnan isinf all any sum prod amin amax min max where
+    logical_and logical_or logical_xor isfinite isnan isinf all any sum amin amax min max where
     floordiv truediv mod floor_divide floor ceil round index_select gather flip sign clamp clip
     to type_as clone contiguous bool int long float double""".split()
 )
@@ -78,6 +79,10 @@ class HostComparison:
             except Exception:  # the running graph raises, where the program may catch it
                 return None
         return self.answers[key]
+
+    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
+        """What does not hold of these tensors, for a report: what was, and what is found."""
+        return f"a branch on {names} is {answer}", ", ".join(str(t.tolist()) for t in tensors)
 
 
 def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -126,6 +131,10 @@ class Apart:
             written_end = max(written_end, begin + span if written else 0)
         self.checked = addresses
         return True
+
+    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
+        """As of a ``HostComparison``."""
+        return f"a branch reads none of the memory that is written to before it, by {names}", ""
 
 
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
@@ -252,10 +261,14 @@ def _only_computes(user: fx.Node, node: fx.Node) -> bool:
         return False
     if name in READS:
         return not name.endswith("_") or user.args[0] is not node
-    lists = [a for a in user.args if isinstance(a, (list, tuple))]
+    given = (*user.args, *user.kwargs.values())
+    lists = [a for a in given if isinstance(a, (list, tuple))]
     if name.startswith("_foreach_"):
         once = all(sum(a is node for a in many) <= 1 for many in lists)
-        return once and name.removeprefix("_foreach_").removesuffix("_") in COMPUTED
+        places = {at for many in lists for at, a in enumerate(many) if a is node}
+        # Where it is written to at one place, what another place has read of it is either before or after.
+        alone = not name.endswith("_") or (len(places) <= 1 and (not places or all(a is not node for a in given)))
+        return once and alone and name.removeprefix("_foreach_").removesuffix("_") in COMPUTED
     return not lists and (name.removesuffix("_") in COMPUTED or name in TESTS)
 
 
@@ -372,6 +385,8 @@ class _Copy:
         if plain not in COMPUTED:
             return self._test(node, name)
         if "out" in kwargs or not _is_torchs(node):
+            raise _Unknown
+        if not args:  # its tensor is a named argument
             raise _Unknown
         arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
         if not isinstance(arguments[0][0], fx.Node):

@@ -232,6 +232,16 @@ def _made_inside() -> Fn:
     return fn
 
 
+def _of_an_object() -> Fn:
+    plan = functools.lru_cache(lambda settings, pattern: settings.scale_of_instance)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        SETTINGS.scale_of_instance += 1
+        return x * plan(SETTINGS, "ab")
+
+    return fn
+
+
 def _elsewhere() -> Fn:
     plan, counter = _reading(lambda: SETTINGS.items[0]), Settings()
 
@@ -243,7 +253,10 @@ def _elsewhere() -> Fn:
     return fn
 
 
-WRITES = [_global, _attribute, _dict_of_instance, _attribute_of_class, _table, _cell, _cached_in_cached, _made_inside]
+WRITES = [
+    _global, _attribute, _dict_of_instance, _attribute_of_class, _table, _cell, _cached_in_cached, _made_inside,
+    _of_an_object,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [*WRITES, _elsewhere])

@@ -88,9 +88,9 @@ def run(vm: Interpreter, what: str, hooks: list[Any], tensor: Any, step: int, an
         nodes = itertools.takewhile(lambda node: node is not last, reversed(tracer.graph.nodes))  # noqa: B023
         if tracer.data_writes != writes or any(node.target is getattr and node.args[1] == "data" for node in nodes):
             raise Restart(step, f"{what} to a tensor whose hook writes past autograd", HINT)
-        if not answers or answer is None:
+        if answer is None:
             continue
-        if not _fits(answer, tensor):
+        if not answers or not _fits(answer, tensor):  # the engine raises, but for a gradient that it can make fit
             raise Restart(
                 step, f"{what} to a tensor whose hook gives something else than a gradient like its own", HINT
             )

@@ -17,6 +17,7 @@ Wrap = Callable[[Any], Any]
 STORIES: dict[str, Callable[[Wrap], Any]] = {}
 # Those with a graph break, and a part of its reason.
 BREAKS = {
+    "one_that_answers_after_accumulation": "gives something else than a gradient like its own",
     "it_returns_a_view_of_a_buffer": "gives a gradient that is a view of something else",
     "it_returns_another_size": "gives something else than a gradient like its own",
     "it_prints": "print() writes to the terminal",
@@ -324,6 +325,16 @@ def it_raises(wrap: Wrap) -> Any:
         run(torch.ones(3))
     run(torch.ones(3))
     return w.grad, count
+
+
+@story
+def one_that_answers_after_accumulation(wrap: Wrap) -> Any:
+    w = nn.Parameter(torch.randn(3))
+    w.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(2))  # type: ignore[arg-type, return-value, union-attr]
+    run = wrap(lambda x: (w * x).sum().backward())
+    with pytest.raises(RuntimeError, match="should return None"):
+        run(torch.ones(3))
+    return w.grad
 
 
 @story
