@@ -478,6 +478,7 @@ def test_recipes_that_do_not_fit_the_code_are_refused(name: str, kind: str, monk
     assert "captured" in story.steps
 
 
+MANY = 65  # numbers of which no branch is computed ahead
 SAVED = """
     K = 2.0
     def inner(x):
@@ -496,7 +497,7 @@ def saved(text: str, path: Path, *values: float) -> Path:
     """The program's function, after calls with these."""
     compiled = jitney.compile(begin(text).fn, backend="aot_eager")
     for value in values:
-        compiled(torch.full((3,), value))
+        compiled(torch.full((MANY,), value))
     return jitney.save(compiled, path)
 
 
@@ -517,17 +518,17 @@ def test_a_function_with_breaks_goes_on_elsewhere(tmp_path: Path, elsewhere: Any
     fn = jitney.load(path, compile=False)
     with events.listen(story):
         for value in (1.0, -3.0, 2.0):
-            assert torch.equal(fn(torch.full((3,), value)), module.fn(torch.full((3,), value)))
+            assert torch.equal(fn(torch.full((MANY,), value)), module.fn(torch.full((MANY,), value)))
     assert story.loaded
     again = jitney.save(fn, tmp_path / "again")
     module = begin(SAVED)
-    assert torch.equal(jitney.load(again, compile=False)(torch.ones(3)), module.fn(torch.ones(3)))
+    assert torch.equal(jitney.load(again, compile=False)(torch.ones(MANY)), module.fn(torch.ones(MANY)))
 
 
 def test_a_branch_that_was_not_saved_is_compiled_or_refused(tmp_path: Path, elsewhere: Any) -> None:
     path = saved(SAVED, tmp_path / "fn", 1.0)
     module = elsewhere(SAVED)
-    x = torch.full((3,), -3.0)
+    x = torch.full((MANY,), -3.0)
     # Python 3.13 asks for the truth of a tensor in an instruction of its own, before it branches.
     line, why = (9, "_stack0 is True") if sys.version_info >= (3, 13) else (11, "no call came here before")
     with pytest.raises(SavedError, match=rf"no form of fn, from line {line} on, in (.|\n)*{why}"):
@@ -536,14 +537,32 @@ def test_a_branch_that_was_not_saved_is_compiled_or_refused(tmp_path: Path, else
         assert torch.equal(jitney.load(path)(x), module.fn(x))
 
 
+def test_branches_that_were_computed_ahead_go_on_elsewhere(tmp_path: Path, elsewhere: Any) -> None:
+    text = """
+        def fn(x, n):
+            n = n * 2
+            return x.sin() if (n > 3).any() and n.sum() < 100 else x.cos()
+    """
+    program = begin(text)
+    compiled = jitney.compile(program.fn, backend="aot_eager", fullgraph=True)
+    x, numbers = torch.ones(MANY), [torch.tensor(v) for v in ([1.0, 2.0], [0.0, 1.0], [90.0, 0.0])]
+    for n in numbers:
+        assert torch.equal(compiled(x, n), program.fn(x, n))
+    path = jitney.save(compiled, tmp_path / "fn")
+    module = elsewhere(text)
+    loaded = jitney.load(path, compile=False)
+    for n in (*numbers, torch.tensor([1.5, 1.6]), torch.tensor([-5.0, 1.0])):
+        assert torch.equal(loaded(x, n), module.fn(x, n))
+
+
 def test_each_frame_says_why_it_does_not_fit(tmp_path: Path, elsewhere: Any) -> None:
     path = saved(SAVED, tmp_path / "fn", 1.0)
     elsewhere(SAVED.replace("K = 2.0", "K = 3.0"))
     with pytest.raises(SavedError, match=r"no form of inner, from line 5 on, in(.|\n)*'K'\] == 2.0 \(found 3.0\)"):
-        jitney.load(path, compile=False)(torch.ones(3))
+        jitney.load(path, compile=False)(torch.ones(MANY))
     elsewhere(SAVED.replace("y * K", "y / K"))
     with pytest.raises(SavedError, match="inner is not what it was"):
-        jitney.load(path, compile=False)(torch.ones(3))
+        jitney.load(path, compile=False)(torch.ones(MANY))
 
 
 def test_a_rest_that_runs_eagerly_does_so_elsewhere(tmp_path: Path, elsewhere: Any) -> None:
@@ -557,7 +576,7 @@ def test_a_rest_that_runs_eagerly_does_so_elsewhere(tmp_path: Path, elsewhere: A
     assert len(read(path)[0].eager) == 1
     module = elsewhere(text)
     fn = jitney.load(path, compile=False)
-    assert torch.equal(fn(torch.ones(3)), module.fn(torch.ones(3)))
+    assert torch.equal(fn(torch.ones(MANY)), module.fn(torch.ones(MANY)))
 
 
 def test_a_part_that_cannot_be_kept_cannot_be_saved(tmp_path: Path) -> None:
@@ -587,7 +606,7 @@ def test_a_frame_that_is_an_entry_is_not_tried_again(monkeypatch: pytest.MonkeyP
             super().__init__(content, *rest)
 
     def call(function: Any, module: Any) -> Any:
-        return [function(torch.ones(3), kind) for kind in reversed(kinds)]
+        return [function(torch.ones(MANY), kind) for kind in reversed(kinds)]
 
     kinds = ["c", "bb", "aaa", "dddd"]
     run(text, call)
@@ -612,7 +631,7 @@ def test_a_process_that_raised_midway_and_one_that_did_not_are_both_gone_on_with
     def call(function: Any, module: Any) -> Any:
         for raises in ways:
             with contextlib.suppress(ValueError):
-                function(torch.ones(3), raises)
+                function(torch.ones(MANY), raises)
 
     for ways in ([True], [False]):
         assert "captured" in run(text, call)[2].steps

@@ -42,7 +42,7 @@ PROGRAM = """
         print("a graph break")
         return torch.cos(y) if y.sum() > 0 else y
 
-    net, x = Net().eval(), torch.randn(4, 8)
+    net, x = Net().eval(), torch.randn(9, 8)  # more numbers than those of which branches are computed ahead
     compiled = jitney.compile(net, backend=BACKEND)
     compiled_broken = jitney.compile(broken, backend=BACKEND)
     with torch.no_grad():

@@ -10,7 +10,6 @@ parameters have the same counter), so answers are remembered.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from jitney.capture import metadata
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.constants import constant_of
 from jitney.guards import Source
+from jitney.guards.host_tensors import Apart, HostComparison
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 MOST = 64  # operations of one comparison
 FEW = 64  # elements of a tensor that a branch is computed of
-REMEMBERED = 1 << 12  # answers of one kind of comparison
 # Operations of tensors of one number, by name: as methods, functions, and functions of lists.
 COMPUTED = frozenset(
     "add sub mul div pow neg abs sqrt exp log maximum minimum clamp_min clamp_max reciprocal "
@@ -53,88 +52,6 @@ TESTS = frozenset(
 )
 VIEWS = frozenset("getitem select narrow unbind reshape view flatten squeeze unsqueeze expand".split())
 READS = frozenset({"item", "to", "type_as", "clone", "copy_", "where"})  # what else may be done to such a tensor
-_answers: dict[str, dict[tuple[Any, ...], bool]] = {}  # what is computed, as text -> numbers -> the answer
-
-
-class HostComparison:
-    """What a comparison of numbers gives that are computed of tensors on the host.
-
-    Args:
-        module: from these tensors, to which it does not write, to the answer.
-    """
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        self.run = module.forward
-        self.answers = _answers.setdefault(module.code, {})
-
-    def __call__(self, *tensors: torch.Tensor) -> bool | None:
-        """The answer for the numbers that they hold now; None if it raises."""
-        key = (torch.get_default_dtype(), *map(_numbers, tensors))
-        if key not in self.answers:
-            if len(self.answers) >= REMEMBERED:
-                self.answers.clear()
-            try:
-                with torch_private.without_modes(), torch.no_grad():
-                    self.answers[key] = bool(self.run(*tensors))
-            except Exception:  # the running graph raises, where the program may catch it
-                return None
-        return self.answers[key]
-
-    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
-        """What does not hold of these tensors, for a report: what was, and what is found."""
-        return f"a branch on {names} is {answer}", ", ".join(str(t.tolist()) for t in tensors)
-
-
-def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What tells its numbers from others, signs of zeros included."""
-    if tensor.numel() == 1:
-        number = tensor.item()
-        return number, math.copysign(1.0, number), tensor.dtype, tensor.dim()
-    numbers = tensor.flatten().tolist()
-    return tuple(numbers), tuple([math.copysign(1.0, n) for n in numbers]), tensor.dtype, tensor.shape
-
-
-class Apart:
-    """Do the tensors that a frame's comparisons ask about lie apart from others that it writes to before?"""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, tuple[Any, bool, bool]] = {}  # id of a stand-in -> it, asked about?, written to?
-        self.spans: list[int | None] = []
-        self.checked: tuple[int, ...] = ()
-
-    def add(self, fake: Any, asked: bool, written: bool) -> None:
-        """One tensor more, or something more of one."""
-        _, before, too = self.rows.get(id(fake), (fake, False, False))
-        if id(fake) not in self.rows:
-            self.spans.append(_span(fake))
-        self.rows[id(fake)] = fake, asked or before, written or too
-        self.checked = ()
-
-    def copy(self) -> Apart:
-        """Another one that asks the same."""
-        made = Apart()
-        made.rows, made.spans = dict(self.rows), list(self.spans)
-        return made
-
-    def __call__(self, *tensors: torch.Tensor) -> bool:
-        """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
-        addresses = tuple([t.data_ptr() for t in tensors])
-        if addresses == self.checked and None not in self.spans:
-            return True
-        asked_end = written_end = 0
-        spans = [_span(t) if known is None else known for t, known in zip(tensors, self.spans, strict=True)]
-        rows = zip(addresses, spans, self.rows.values(), strict=True)
-        for begin, span, (asked, written) in sorted((a, s or 0, row[1:]) for a, s, row in rows):
-            if (asked and begin < written_end) or (written and begin < asked_end):
-                return False
-            asked_end = max(asked_end, begin + span if asked else 0)
-            written_end = max(written_end, begin + span if written else 0)
-        self.checked = addresses
-        return True
-
-    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
-        """As of a ``HostComparison``."""
-        return f"a branch reads none of the memory that is written to before it, by {names}", ""
 
 
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
@@ -166,7 +83,8 @@ def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
 
 def _guarded(vm: Interpreter, found: _Copy, result: fx.Node) -> bool | None:
     found.graph.output(result)
-    asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
+    module = fx.GraphModule(torch.nn.Module(), in_order(found.graph))
+    asked = HostComparison(module.forward, module.code)
     given = list(found.given.values())
     if given and not found.quiet and not _are_apart(vm, [real for real, _ in given]):
         return None
@@ -197,7 +115,7 @@ def _are_apart(vm: Interpreter, asked: list[torch.Tensor]) -> bool:
             return False
         if (own or written) and fake.device.type == "cpu":
             apart.add(fake, own, written)
-    found = [tracer.adopted[id(fake)] for fake, _, _ in apart.rows.values()]
+    found = [tracer.adopted[id(fake)] for fake in apart.fakes]
     with torch_private.without_modes():
         if not apart(*(real for real, _ in found)):
             return False
@@ -205,16 +123,6 @@ def _are_apart(vm: Interpreter, asked: list[torch.Tensor]) -> bool:
         source.wanted = True
     comparisons[0] = apart, tuple(source for _, source in found), True
     return True
-
-
-def _span(tensor: Any) -> int | None:
-    """How many bytes lie between a tensor's first element and its end; None if they change from call to call."""
-    with torch_private.DisableTorchFunction():
-        sizes, strides = tensor.size(), tensor.stride()
-        if not {*map(type, (*sizes, *strides))} <= {int}:
-            return None
-        extent = 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
-        return extent * int(tensor.itemsize) if 0 not in sizes else 0
 
 
 def in_order(graph: fx.Graph) -> fx.Graph:
