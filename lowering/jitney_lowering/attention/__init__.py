@@ -1,5 +1,7 @@
 """Attention as one operator: found in captured graphs, said as text, lowered to what a kernel computes of a tile."""
 
+from jitney_lowering.attention.fused import by_torch
+from jitney_lowering.attention.mask import FAR, Bound, Mask, masks, seen, without
 from jitney_lowering.attention.operators import (
     BACKWARD,
     FORWARD,
@@ -14,18 +16,25 @@ from jitney_lowering.attention.tile import GRADIENT, PRODUCTS, Tile
 
 __all__ = [
     "BACKWARD",
+    "FAR",
     "FORWARD",
     "GRADIENT",
     "PRODUCTS",
     "SCORES_BACKWARD",
+    "Bound",
     "Candidate",
     "Compute",
+    "Mask",
     "NotSaid",
     "Score",
     "Tile",
     "attention_results",
     "backward_results",
     "by_operator",
+    "by_torch",
+    "masks",
     "scores_backward_results",
+    "seen",
     "with_attention",
+    "without",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jitney_lowering.attention.masks import Bound, masks, without
+from jitney_lowering.attention.mask import Bound, masks, without
 from jitney_lowering.attention.rewriting import Candidate, Compute
 from jitney_lowering.attention.tile import Tile
 from jitney_lowering.ir import Apply, Constant, Value

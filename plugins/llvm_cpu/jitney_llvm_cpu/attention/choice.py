@@ -6,9 +6,7 @@ import torch
 
 from jitney_llvm_cpu.attention.rows import POLICY
 from jitney_lowering import NotLowered
-from jitney_lowering.attention import Candidate, Compute, Tile, by_operator
-from jitney_lowering.attention.fused import by_torch
-from jitney_lowering.attention.masks import masks
+from jitney_lowering.attention import Candidate, Compute, Tile, by_operator, by_torch, masks
 from jitney_lowering.ir import HALVES
 
 DTYPES = (torch.float32, *HALVES)

@@ -12,8 +12,7 @@ from torch import Tensor
 from jitney_llvm_cpu.attention.blocks import Block
 from jitney_llvm_cpu.attention.rows import POLICY, WIDE, gradients, weights
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile, attention_results, backward_results
-from jitney_lowering.attention.masks import masks, seen
+from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile, attention_results, backward_results, masks, seen
 from jitney_lowering.ir import Extern
 
 _kernels: dict[Any, Any] = {}

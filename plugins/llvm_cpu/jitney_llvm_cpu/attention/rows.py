@@ -22,8 +22,7 @@ from jitney_llvm_cpu.serialization import entries_of
 from jitney_lowering import CPU, Wrapper, schedule
 from jitney_lowering.attention import GRADIENT, PRODUCTS, Tile
 from jitney_lowering.index import Index, Size, Var, index
-from jitney_lowering.ir import Buffer, Computed, Program, Value, apply, constant, load, rebuild
-from jitney_lowering.ir.loops import Reading, Strided
+from jitney_lowering.ir import Buffer, Computed, Program, Reading, Strided, Value, apply, constant, load, rebuild
 
 WIDE = torch.float32
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from jitney_lowering.attention.masks import Bound, Mask
+from jitney_lowering.attention import Bound, Mask
 from jitney_lowering.ir import Value
 
 

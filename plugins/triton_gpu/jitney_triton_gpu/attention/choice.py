@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from jitney_lowering import NotLowered
-from jitney_lowering.attention import Candidate, Compute, Tile, by_operator
-from jitney_lowering.attention.fused import by_torch
+from jitney_lowering.attention import Candidate, Compute, Tile, by_operator, by_torch
 from jitney_lowering.ir import HALVES
 from jitney_triton_gpu.attention.blocks import widest
 from jitney_triton_gpu.attention.draft import LEAST, padded

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from jitney_lowering.attention import Tile
-from jitney_lowering.attention.masks import FAR, Mask, masks, without
+from jitney_lowering.attention import FAR, Mask, Tile, masks, without
 from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Kernel, Nest, Store, Value, index_width
 from jitney_triton_gpu.attention.bounds import span

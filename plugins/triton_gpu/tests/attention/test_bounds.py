@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from jitney_lowering.attention import PRODUCTS
-from jitney_lowering.attention.masks import Bound, Mask, masks, without
+from jitney_lowering.attention.mask import Bound, Mask, masks, without
 from jitney_lowering.index import Var, index
 from jitney_lowering.ir import Value, apply, constant, load, position
 from jitney_triton_gpu.attention.bounds import span
