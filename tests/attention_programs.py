@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import jitney
+
 LOWS = (float("-inf"), float("-inf"), -1e9, -1e30, torch.finfo(torch.float32).min, -7.0)
 
 
@@ -124,3 +126,24 @@ def attention(seed: int, dtype: torch.dtype = torch.float32, trains: bool = True
 
     given = (q, k, v, *read, *([bias] if bias is not None else []))
     return Attention(way, given, ", ".join(text))
+
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float32, torch.float16)
+
+
+def check(seed: int, backend: str, device: torch.device | str = "cpu") -> None:
+    """The program of that number beside eager, with gradients of what learns."""
+    dtype = DTYPES[seed % len(DTYPES)]
+    program = attention(seed, dtype, trains=seed % 3 != 0)
+    given = [x.detach().to(device).requires_grad_(x.requires_grad) for x in program.given]
+    leaves = [x for x in given if x.requires_grad]
+    found, expected = jitney.compile(program.way, backend=backend, fullgraph=True)(*given), program.way(*given)
+    weights = torch.linspace(-1, 1, expected.numel(), device=expected.device).view(expected.shape).to(expected.dtype)
+
+    def gradients(result: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(result, leaves, weights) if leaves else ()
+
+    for mine, theirs in zip((found, *gradients(found)), (expected, *gradients(expected)), strict=True):
+        least = 2e-5 if dtype is torch.float32 else 5e-2
+        size = max(1.0, float(theirs.detach().nan_to_num(0.0).abs().max()))
+        torch.testing.assert_close(mine, theirs, rtol=least, atol=least * size, equal_nan=True, msg=program.text)

@@ -219,26 +219,6 @@ def jacobians() -> dict[str, types.CodeType]:
     return found
 
 
-def process_groups() -> Any:
-    """What knows the process groups: its ``default_pg`` is the group of all. Its public face guards no reading."""
-    return importlib.import_module("torch.distributed.distributed_c10d")._world
-
-
-def functional_collectives() -> Any:
-    """The module of collectives that give new tensors; imported when one is captured."""
-    return importlib.import_module("torch.distributed._functional_collectives")
-
-
-def wait_for_collective() -> Callable[[Any], Any]:
-    """From the result of a functional collective, which may wait when it is looked at, to a plain tensor."""
-    functions = functional_collectives()
-
-    def wait(value: Any) -> Any:
-        return functions.wait_tensor(value)
-
-    return wait
-
-
 def control_flow() -> dict[str, Any]:
     """torch's loops and branches as operators, by name, but for torch.cond; not every version has all."""
     ops = torch._higher_order_ops
@@ -594,8 +574,8 @@ __all__ = [
     "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
     "group_tensors", "is_composite", "is_traced", "jacobians", "log_api_usage", "module_call", "next_sequence_number",
     "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "pack_padded", "pad_packed",
-    "process_groups", "python_kernels", "run_on_stand_ins", "safe_softmax", "set_function_modes", "set_grad_enabled",
+    "python_kernels", "run_on_stand_ins", "safe_softmax", "set_function_modes", "set_grad_enabled",
     "statically_known_true", "suggest_memory_format", "sympy_interp", "tensor_classes", "traces_symbolically",
-    "tracing_state", "transforms_active", "undecided", "value_when_captured", "wait_for_collective", "without_modes",
+    "tracing_state", "transforms_active", "undecided", "value_when_captured", "without_modes",
     "without_saved_tensor_hooks",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ MODULE = "torch.optim"
 
 
 def in_optimizer(vm: Interpreter) -> bool:
-    """Is the running frame torch's own optimizer code, or called by a method of an optimizer?"""
+    """Is the running frame torch's own optimizer code, or has a frame above it an optimizer as its first argument?"""
     return _is_torchs(vm) or any(isinstance(_first(frame), torch.optim.Optimizer) for frame in vm.frames)
 
 

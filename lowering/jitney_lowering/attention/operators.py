@@ -7,7 +7,7 @@ registered here holds them: it says what is right, and serves whoever has no ker
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -49,29 +49,38 @@ def attention(
     return result.view(*value.shape[:-2], *result.shape[-2:]), *statistics
 
 
-def attention_backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    others: Sequence[Tensor],
-    result: Tensor,
-    largest: Tensor,
-    total: Tensor,
-    score: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value: contiguous; the key's as (..., D, N), as products of matrices give it.
+class Given(NamedTuple):
+    """What the operators of the backward are given.
 
     Args:
         gradient: of the result.
-        result, largest, total: of the forward; everything else is as there.
+        result, largest, total: what ``attention`` gave; everything else is as there.
     """
+
+    gradient: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    others: Sequence[Tensor]
+    result: Tensor
+    largest: Tensor
+    total: Tensor
+    score: str
+
+
+def attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value: contiguous; the key's as (..., D, N), as products of matrices give it.
+
+    Args:
+        arguments: see ``Given``.
+    """
+    given = Given(*arguments)
+    query, key, value = given.query, given.key, given.value
     count, wide = value.shape[:-2].numel(), torch.float32
-    weights, of_found = _of_softmax(gradient, query, key, value, others, result, largest, total, score)
-    given = gradient.reshape(count, *gradient.shape[-2:]).to(wide)
-    of_value = torch.bmm(weights.mT, given)
-    size = Score.of(score).size
-    of_scores = _scores(query, key, others, score, of_found.reshape(size))[1].reshape(of_found.shape)
+    weights, of_found = _of_softmax(given)
+    of_value = torch.bmm(weights.mT, given.gradient.reshape(count, *given.gradient.shape[-2:]).to(wide))
+    size = Score.of(given.score).size
+    of_scores = _scores(query, key, given.others, given.score, of_found.reshape(size))[1].reshape(of_found.shape)
     of_query = torch.bmm(of_scores, key.reshape(count, *key.shape[-2:]).to(wide))
     of_key = torch.bmm(of_scores.mT, query.reshape(count, *query.shape[-2:]).to(wide))
     made = zip((of_query, of_key, of_value), (query, key, value), strict=True)
@@ -79,45 +88,27 @@ def attention_backward(
     return dq, dk.mT.contiguous().mT, dv
 
 
-def attention_scores_backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    others: Sequence[Tensor],
-    result: Tensor,
-    largest: Tensor,
-    total: Tensor,
-    score: str,
-) -> Tensor:
+def attention_scores_backward(*arguments: Any) -> Tensor:
     """The gradient of what the softmax is taken of, float32: what gradients of others are computed of.
 
     It is as large as all products: who learns a bias has such a tensor in the backward, one at a time.
+
+    Args:
+        arguments: see ``Given``.
     """
-    made = _of_softmax(gradient, query, key, value, others, result, largest, total, score)[1]
-    return made.view(Score.of(score).size)
+    given = Given(*arguments)
+    return _of_softmax(given)[1].view(Score.of(given.score).size)
 
 
-def _of_softmax(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    others: Sequence[Tensor],
-    result: Tensor,
-    largest: Tensor,
-    total: Tensor,
-    score: str,
-) -> tuple[Tensor, Tensor]:
+def _of_softmax(given: Given) -> tuple[Tensor, Tensor]:
     """The weights, and the gradient of what they were computed of: float32, with one dimension of batch."""
-    count, wide = value.shape[:-2].numel(), torch.float32
-    flat = value.reshape(count, *value.shape[-2:]).to(wide)
-    given = gradient.reshape(count, *gradient.shape[-2:]).to(wide)
-    found = _scores(query, key, others, score)[0]
-    weights = (found.reshape(count, *found.shape[-2:]) - largest.reshape(count, -1, 1)).exp()
-    weights = weights / total.reshape(count, -1, 1)
-    of_weights = torch.bmm(given, flat.mT)
-    return weights, weights * (of_weights - (given * result.reshape(given.shape)).sum(-1, keepdim=True))
+    count = given.value.shape[:-2].numel()
+    value, gradient = (x.reshape(count, *x.shape[-2:]).to(torch.float32) for x in (given.value, given.gradient))
+    found = _scores(given.query, given.key, given.others, given.score)[0]
+    weights = (found.reshape(count, *found.shape[-2:]) - given.largest.reshape(count, -1, 1)).exp()
+    weights = weights / given.total.reshape(count, -1, 1)
+    of_weights = torch.bmm(gradient, value.mT)
+    return weights, weights * (of_weights - (gradient * given.result.reshape(gradient.shape)).sum(-1, keepdim=True))
 
 
 def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gradient: Tensor) -> Any:
@@ -145,16 +136,17 @@ def attention_results(
     return result, largest, total
 
 
-def backward_results(
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def backward_results(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """New memory for what ``attention_backward`` gives."""
+    given = Given(*arguments)
+    query, key, value = given.query, given.key, given.value
     return query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)
 
 
-def scores_backward_results(gradient: Tensor, query: Tensor, key: Tensor, *rest: Any) -> Tensor:
+def scores_backward_results(*arguments: Any) -> Tensor:
     """New memory for what ``attention_scores_backward`` gives."""
-    return query.new_empty(Score.of(rest[-1]).size, dtype=torch.float32)
+    given = Given(*arguments)
+    return given.query.new_empty(Score.of(given.score).size, dtype=torch.float32)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -165,7 +157,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 
 def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
     query, key, value, result, largest, total, *others = ctx.saved_tensors
-    given = (gradient, query, key, value, others, result, largest, total, ctx.score)
+    given = Given(gradient, query, key, value, others, result, largest, total, ctx.score)
     found, score = BACKWARD(*given), Score.of(ctx.score)
     of_others: list[Tensor | None] = [None] * len(others)
     if score.learned:

@@ -16,6 +16,7 @@ import torch
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.distributed.collectives import process_groups, wait_for_collective
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -72,7 +73,7 @@ def _requires_grad(fake: Any) -> bool:
 
 
 def _operation(fn: Callable[..., Any], group: str, settings: dict[str, Any], many: bool) -> Callable[..., Any]:
-    wait = torch_private.wait_for_collective()
+    wait = wait_for_collective()
 
     def operation(*tensors: Any) -> Any:
         found = fn(list(tensors) if many else tensors[0], group=group, **settings)
@@ -83,7 +84,7 @@ def _operation(fn: Callable[..., Any], group: str, settings: dict[str, Any], man
 
 
 def _world(vm: Interpreter) -> Any:
-    owner = torch_private.process_groups()
+    owner = process_groups()
     source = vm.world.const(owner).attr("default_pg")
     group = owner.default_pg
     if group is None:

@@ -21,6 +21,8 @@ from jitney.capture.kinds import is_stand_in
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.autograd import transforms
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.distributed import data_parallel as private
+from jitney.torch_compat.distributed.collectives import functional_collectives
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -47,20 +49,6 @@ class Reduction:
 
 
 # ------------------------------------------------------------------ interpreted: what is read is guarded
-
-
-def _refusal(ddp: Any) -> str | None:
-    if ddp._use_python_reducer or ddp._delay_all_reduce_all_params or ddp.mixed_precision is not None:
-        return "with mixed_precision, delayed gradients or a reducer in Python"
-    if ddp.find_unused_parameters or ddp.static_graph or ddp.gradient_as_bucket_view:
-        return "with find_unused_parameters, static_graph or gradient_as_bucket_view"
-    if ddp._comm_hooks or ddp._join_config.enable or hasattr(ddp, "buffer_hook"):
-        return "with a communication hook, or within join()"
-    return None
-
-
-def _parameters(ddp: Any) -> list[torch.Tensor]:
-    return [p for p in ddp._module_parameters if p.requires_grad]
 
 
 def _synchronised(ddp: Any) -> bool:
@@ -99,13 +87,13 @@ def _of_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not vm.symbols.whole or isinstance(vm.tracer, transforms.Body) or vm.tracer.region is not None:
         return bind_arguments(vm, function, args, kwargs)
     ddp, *given = args
-    why = vm.call(_refusal, ddp) or _unseen(ddp, [*given, *kwargs.values()])
+    why = vm.call(private.refused, ddp) or private.refused_natively(ddp) or _moved(ddp, [*given, *kwargs.values()])
     if why:
         raise Break(f"{DDP} {why}", HINT)
     tape, step = vm.tracer.tape, vm.break_step()
     if any(one.ddp is ddp for one in tape.reductions):
         raise Break(f"{DDP} is called twice before backward()", HINT)
-    parameters = vm.call(_parameters, ddp)
+    parameters = vm.call(private.reduced, ddp)
     tape.held.update(map(id, parameters))
     result = vm.call(
         _forward, ddp, vm.world.mark_fresh(tuple(given)), vm.world.mark_fresh(dict(kwargs)), _collective("broadcast")
@@ -116,15 +104,10 @@ def _of_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _collective(name: str) -> Any:
-    return getattr(torch_private.functional_collectives(), name)
+    return getattr(functional_collectives(), name)
 
 
-def _unseen(ddp: Any, given: list[Any]) -> str:
-    """What is asked while capturing only: hooks in C++, optimizers in the backward, arguments that are to be moved."""
-    if any(hasattr(p, "_in_backward_optimizers") for p in ddp._module_parameters):
-        return "with optimizers that run in the backward"
-    if ddp.logger is not None and ddp.logger._get_ddp_logging_data().strs_map.get("comm_hook"):
-        return "with a communication hook"
+def _moved(ddp: Any, given: list[Any]) -> str:
     if ddp.device_ids and any(not is_stand_in(v) or v.device != ddp.device for v in given):
         return "with arguments that it may move to its device"
     return ""

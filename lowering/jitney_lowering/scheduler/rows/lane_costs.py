@@ -138,8 +138,8 @@ def _apart(place: Index, row: Var, unknown: int) -> int:
 
 # --- threads of a GPU ------------------------------------------------------------------------------------------------
 
-THREADS = 1 << 16  # rows that keep a GPU busy
-# Measured on an H200: how much longer what lies so many elements apart takes than neighbours do.
+THREADS = 1 << 16  # rows: a quarter of the threads that an H100 holds at once
+# How much longer what lies so many elements apart takes than neighbours (measured for ``unroll``); beyond: of eight.
 SPREAD = {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 1.5}
 FARTHEST = 5.0
 

@@ -12,7 +12,17 @@ from torch import Tensor
 from jitney_llvm_cpu.attention.blocks import Block
 from jitney_llvm_cpu.attention.rows import POLICY, WIDE, gradients, weights
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile, attention_results, backward_results, masks, seen
+from jitney_lowering.attention import (
+    BACKWARD,
+    FORWARD,
+    Given,
+    Score,
+    Tile,
+    attention_results,
+    backward_results,
+    masks,
+    seen,
+)
 from jitney_lowering.ir import Extern
 
 _kernels: dict[Any, Any] = {}
@@ -81,22 +91,14 @@ def attention(
     return result, largest, total
 
 
-def attention_backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    others: Sequence[Tensor],
-    result: Tensor,
-    largest: Tensor,
-    total: Tensor,
-    score: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+def attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
-    made = plan(gradients, query, key, others, score)
-    q, k, v, given = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value, gradient))
-    minus = (given.to(WIDE) * result.reshape(given.shape).to(WIDE)).sum(-1)
-    most, sums = (x.view(len(q), -1) for x in (largest, total))
+    given = Given(*arguments)
+    query, others = given.query, given.others
+    made = plan(gradients, query, given.key, others, given.score)
+    q, k, v, gradient = (x.reshape(-1, *x.shape[-2:]) for x in (query, given.key, given.value, given.gradient))
+    minus = (gradient.to(WIDE) * given.result.reshape(gradient.shape).to(WIDE)).sum(-1)
+    most, sums = (x.view(len(q), -1) for x in (given.largest, given.total))
     of_query, of_key, of_value = (torch.zeros(x.shape, dtype=WIDE, device=x.device) for x in (q, k, v))
     count, rows = made.block.matrices, made.block.rows
     for z, fresh_matrices in places(len(q), count):
@@ -107,7 +109,7 @@ def attention_backward(
             begin, end = made.seen(y, y + rows - 1)
             if begin >= end:
                 continue
-            mine, seen_keys, outer = q[some, here].to(WIDE), keys[:, begin:end], given[some, here].to(WIDE)
+            mine, seen_keys, outer = q[some, here].to(WIDE), keys[:, begin:end], gradient[some, here].to(WIDE)
             products, of_weights = torch.bmm(mine, seen_keys.mT), torch.bmm(outer, values[:, begin:end].mT)
             row = (x[some, here].contiguous() for x in (most, sums, minus))
             found, of_products = made.run(products, of_weights, *row, *others, z, y, begin)
@@ -115,7 +117,7 @@ def attention_backward(
             new = slice(fresh_matrices, None), slice(fresh_rows, None)  # what no block before has added
             of_key[some][new[0], begin:end].baddbmm_(of_products[new].mT, mine[new])
             of_value[some][new[0], begin:end].baddbmm_(found[new].mT, outer[new])
-    results = backward_results(gradient, query, key, value)
+    results = backward_results(*arguments)
     for to, found in zip(results, (of_query, of_key, of_value), strict=True):
         to.copy_(found.view(to.shape))
     return results

@@ -14,6 +14,7 @@ from jitney_lowering.attention import (
     BACKWARD,
     FORWARD,
     SCORES_BACKWARD,
+    Given,
     Score,
     Tile,
     attention_results,
@@ -49,47 +50,28 @@ def attention(
     return result, largest, total
 
 
-def attention_backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    others: Sequence[Tensor],
-    result: Tensor,
-    largest: Tensor,
-    total: Tensor,
-    score: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+def attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
-    made = backward_results(gradient, query, key, value)
-    given = {
-        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
-        "given": gradient, "delta": torch.empty_like(largest),
-        "of_query": made[0], "of_key": made[1], "of_value": made[2],
-    }  # fmt: skip
-    _run(_backward, given, others, score)
+    given, made = Given(*arguments), backward_results(*arguments)
+    filled = {"delta": torch.empty_like(given.largest), "of_query": made[0], "of_key": made[1], "of_value": made[2]}
+    _run(_backward, _read(given) | filled, given.others, given.score)
     return made
 
 
-def attention_scores_backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    others: Sequence[Tensor],
-    result: Tensor,
-    largest: Tensor,
-    total: Tensor,
-    score: str,
-) -> Tensor:
+def attention_scores_backward(*arguments: Any) -> Tensor:
     """As the operator of this name."""
-    made = scores_backward_results(gradient, query, key, score).zero_()  # what is hidden is not looked at
-    given = {
-        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
-        "given": gradient, "of_scores": made.view(*query.shape[:-1], key.size(-2)),
-    }  # fmt: skip
-    _run(_scores_backward, given, others, score)
+    given, made = Given(*arguments), scores_backward_results(*arguments).zero_()  # what is hidden is not looked at
+    filled = {"of_scores": made.view(*given.query.shape[:-1], given.key.size(-2))}
+    _run(_scores_backward, _read(given) | filled, given.others, given.score)
     return made
+
+
+def _read(given: Given) -> dict[str, Tensor]:
+    """What functions of the backward read."""
+    return {
+        "query": given.query, "key": given.key, "value": given.value, "result": given.result,
+        "largest": given.largest, "sums_of": given.total, "given": given.gradient,
+    }  # fmt: skip
 
 
 INSTEAD: dict[Any, Callable[..., Any]] = {
