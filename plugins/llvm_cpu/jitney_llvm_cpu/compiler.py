@@ -16,12 +16,12 @@ from jitney_llvm_cpu.onednn.calls import is_called
 from jitney_llvm_cpu.onednn.convolutions import called_instead, with_packed_weights
 from jitney_llvm_cpu.onednn.matrices import with_products
 from jitney_llvm_cpu.options import LlvmCpuOptions
+from jitney_llvm_cpu.policy import POLICY
 from jitney_llvm_cpu.products import NATIVE, native_call
 from jitney_llvm_cpu.serialization import entries_of, keepable
-from jitney_lowering import CPU, NotLowered, NotRepeated, Schedule, Wrapper, decompositions, describe, lower, schedule
+from jitney_lowering import NotLowered, NotRepeated, Schedule, Wrapper, decompositions, describe, lower, schedule
 from jitney_lowering.ir import Extern, Program
 
-POLICY = replace(CPU, scatters_in_order=True)
 FLOAT = 32  # bits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from jitney_llvm_cpu.attention.rows import POLICY
+from jitney_llvm_cpu.policy import POLICY
 from jitney_lowering import NotLowered
 from jitney_lowering.attention import Candidate, Compute, Tile, by_operator, by_torch, masks
 from jitney_lowering.ir import HALVES

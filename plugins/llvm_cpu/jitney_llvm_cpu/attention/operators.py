@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from jitney_llvm_cpu.attention.blocks import Block
-from jitney_llvm_cpu.attention.rows import POLICY, WIDE, gradients, weights
+from jitney_llvm_cpu.attention.rows import WIDE, gradients, weights
 from jitney_llvm_cpu.options import LlvmCpuOptions
+from jitney_llvm_cpu.policy import POLICY
 from jitney_lowering.attention import (
     BACKWARD,
     FORWARD,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +17,9 @@ from jitney_llvm_cpu.attention.blocks import Block
 from jitney_llvm_cpu.launch import Native
 from jitney_llvm_cpu.memory_pool import memory
 from jitney_llvm_cpu.options import LlvmCpuOptions
+from jitney_llvm_cpu.policy import POLICY
 from jitney_llvm_cpu.serialization import entries_of
-from jitney_lowering import CPU, Wrapper, schedule
+from jitney_lowering import Wrapper, schedule
 from jitney_lowering.attention import GRADIENT, PRODUCTS, Tile
 from jitney_lowering.index import Index, Size, Var, index
 from jitney_lowering.ir import Buffer, Computed, Program, Reading, Strided, Value, apply, constant, load, rebuild
@@ -132,9 +132,6 @@ class Rows:
         if library is not None:
             wrapper.namespace.update(entries_of(library, [entry.name for entry in native.entries]))
         return run
-
-
-POLICY = replace(CPU, scatters_in_order=True)
 
 
 def _substituted(table: Mapping[Any, Index], place: Index) -> Index:
