@@ -13,12 +13,21 @@ QUIET = 0.2  # cores that others may use before a round counts as disturbed
 
 
 def busy_cpu_seconds() -> float | None:
-    """Seconds that all cores together have worked since the machine started, or None where Linux does not tell."""
+    """Seconds that the cores open to this process have worked, all together, since the machine started.
+
+    None where Linux does not tell.
+    """
     try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    except OSError:
+        lines = Path("/proc/stat").read_text().splitlines()
+        names = {f"cpu{processor}" for processor in os.sched_getaffinity(0)}
+    except (OSError, AttributeError):
         return None
-    user, nice, system, _idle, _waiting, *interrupts = map(int, fields[:8])  # what guests take is in user and nice
+    return sum(_worked(fields[1:]) for line in lines if (fields := line.split())[:1] and fields[0] in names)
+
+
+def _worked(ticks: list[str]) -> float:
+    """Seconds, of a line of /proc/stat."""
+    user, nice, system, _idle, _waiting, *interrupts = map(int, ticks[:8])  # what guests take is in user and nice
     return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 

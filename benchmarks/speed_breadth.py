@@ -1,8 +1,9 @@
 """Speed of programs that nobody tuned for: eager, torch.compile and jitney on every row of breadth/.
 
 Each row has a process of its own, with empty caches. First calls, comparisons with eager and with float64, memory,
-then times in turns; with ``--jobs`` several rows compile at once while one of them measures time. What is found is
-appended to a file, so that Ctrl-C or ``--seconds`` end a run that ``--resume`` continues.
+then times in turns; with ``--jobs`` several rows compile at once while one of them measures time, on a CPU on cores
+of its own if ``--threads`` leaves some. What is found is appended to a file, so that Ctrl-C or ``--seconds`` end a run
+that ``--resume`` continues.
 
 By their names' hashes the rows are in two halves. The tuned one is reported row by row, the other as totals only:
 it tells whether the first has become better by chance. Exits with 1 if jitney failed in a row of the tuned half.
@@ -32,6 +33,7 @@ from breadth.measure import EAGER, FRONT_ENDS, measure
 from breadth.row import Row
 from breadth.totals import status, totals
 from children import ask, end_all, reply
+from cores import division
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 NAME = "speed_breadth"
@@ -87,6 +89,8 @@ class Run:
         self.end = monotonic() + options.seconds if options.seconds else float("inf")
         self.last = self.end - min(LAST_START, 0.2 * options.seconds)
         self.stopped = threading.Event()
+        apart = options.device == "cpu" and options.jobs > 1
+        self.cores = division(options.threads or torch.get_num_threads()) if apart else ()
 
     def one(self, row: Row) -> bool:
         """Measure a row; False if there was no time for it."""
@@ -94,7 +98,7 @@ class Run:
             return False
         task = {"row": row.name, "device": self.options.device, "threads": self.options.threads}
         task |= {"front_ends": self.options.frontends}
-        task |= {"budget": self.options.budget, "lock": self.lock if self.options.jobs > 1 else ""}
+        task |= {"budget": self.options.budget, "lock": self.lock if self.options.jobs > 1 else "", "cores": self.cores}
         limit = min(self.options.timeout, self.end - monotonic())
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
             found = ask(__file__, task, empty, limit)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
-import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -21,6 +19,7 @@ from meters import forget_peak, peak_of_process
 from speed_child import failure, start_up
 
 from . import accuracy, job, rows
+from .exclusive import Exclusive
 from .row import Place, Row
 from .where import where_time_goes
 from .zoo import NotInstalled
@@ -35,7 +34,6 @@ FRONT_ENDS: dict[str, FrontEnd] = {
     "torch.compile graphs": Torch("torch.compile graphs", "inductor", "reduce-overhead"),
 }
 MOST_ROUNDS = 25
-LATER = 10  # niceness of a process that compiles while others may measure time
 SLOW = 0.95  # of torch.compile's or eager's speed: below it the tuned half's rows tell where their time goes
 
 Turns = dict[str, Callable[[], Any]]
@@ -52,12 +50,13 @@ def measure(task: Mapping[str, Any], note: Note = lambda draft: None) -> dict[st
 
     Args:
         task: ``row`` (a name), ``device``, ``threads`` (0: torch's default), ``budget`` in seconds of timing,
-            ``lock`` (a file's path: who holds it may measure time; or "").
+            ``lock`` (a file's path: who holds it may measure time; or ""), ``cores`` (of those who measure, and of
+            the others; missing: any).
         note: gets the answer so far; its ``unfinished`` is the front end that is at work.
     """
     warnings.simplefilter("ignore")
-    if task["lock"]:
-        give_way(LATER)
+    alone = Exclusive(task["lock"], *task.get("cores", ()))
+    alone.give_way()
     if task["threads"]:
         torch.set_num_threads(task["threads"])
     place = Place(task["device"])
@@ -68,10 +67,12 @@ def measure(task: Mapping[str, Any], note: Note = lambda draft: None) -> dict[st
         return {"not_installed": str(error)}
     except Exception as error:
         return {"not_made": failure(error)}
-    return measured(row, pristine, place, task, note)
+    return measured(row, pristine, place, task, alone, note)
 
 
-def measured(row: Row, pristine: job.Job, place: Place, task: Mapping[str, Any], note: Note) -> dict[str, Any]:
+def measured(
+    row: Row, pristine: job.Job, place: Place, task: Mapping[str, Any], alone: Exclusive, note: Note
+) -> dict[str, Any]:
     """The answer about a row that could be made."""
     records: dict[str, dict[str, Any]] = {name: {} for name in task.get("front_ends") or front_ends_on(place.device)}
     answer: dict[str, Any] = {"front_ends": records}
@@ -106,7 +107,7 @@ def measured(row: Row, pristine: job.Job, place: Place, task: Mapping[str, Any],
         if name not in RECORDED:
             record_peak(records[name], turn, place)
     note(answer | {"unfinished": "timing"})
-    with exclusive(task["lock"]):
+    with alone.held():
         times, answer["disturbed"] = timed(turns, place, task["budget"])
     for name, seconds in times.items():
         records[name] |= {"ms": 1e3 * median(seconds), "rounds": len(seconds)}
@@ -114,7 +115,7 @@ def measured(row: Row, pristine: job.Job, place: Place, task: Mapping[str, Any],
         note(answer | {"unfinished": "profile"})
         try:
             own = job.copied(pristine, place)
-            answer["where"] = where_time_goes(own, turns[OURS], lambda: exclusive(task["lock"]))
+            answer["where"] = where_time_goes(own, turns[OURS], alone.held)
         except Exception as error:
             answer["where"] = failure(error)
     return answer
@@ -217,25 +218,3 @@ def release() -> None:
 def synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
-
-
-@contextlib.contextmanager
-def exclusive(path: str) -> Iterator[None]:
-    """Nobody else who asks for the same file measures time meanwhile, and those who compile give way."""
-    if not path:
-        yield
-        return
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        give_way(0)
-        try:
-            yield
-        finally:
-            give_way(LATER)
-
-
-def give_way(niceness: int) -> None:
-    """The threads of this process get this niceness; those of one that may not raise its own stay as they are."""
-    with contextlib.suppress(AttributeError, OSError):
-        for thread in os.listdir("/proc/self/task"):
-            os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
