@@ -83,8 +83,12 @@ def mm(a: Tensor, b: Tensor) -> Any:
 
 @decomposes(aten.bmm.default)
 def bmm(a: Tensor, b: Tensor) -> Any:
-    """Sums, if there is little to multiply in each."""
-    return _sum(a, b).to(a.dtype).contiguous() if _is_sum(a, b) else NotImplemented
+    """Sums, if there is little to multiply in each; one product, if all are multiplied by the same matrix."""
+    if _is_sum(a, b):
+        return _sum(a, b).to(a.dtype).contiguous()
+    if not _is_of_one_matrix(a, b):
+        return NotImplemented
+    return aten.mm.default(a.flatten(0, 1), b[0]).view(*a.shape[:2], b.shape[2])
 
 
 @decomposes(aten.addmm.default, aten.baddbmm.default)
@@ -98,6 +102,16 @@ def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> 
     if beta != 0:  # else nothing of it counts, what is no number neither
         product = product + (wide(c) if beta == 1 else wide(c) * beta)
     return product.to(a.dtype).contiguous()
+
+
+def _is_of_one_matrix(a: Tensor, b: Tensor) -> bool:
+    """Is the right matrix the same for all, and do the left ones' rows follow each other? So a layer has it."""
+    if a.device.type != DEVICE or not a.dtype.is_floating_point or is_empty(a) or is_empty(b):
+        return False
+    count, rows = a.shape[:2]
+    if not all(isinstance(size, int) for size in (count, rows)) or count == 1 or b.stride(0) != 0:
+        return False
+    return rows == 1 or bool(a.stride(0) == rows * a.stride(1))
 
 
 def _is_sum(a: Tensor, b: Tensor) -> bool:

@@ -7,49 +7,60 @@ from dataclasses import dataclass
 import torch
 
 from jitney_lowering.index import Var
-from jitney_lowering.ir.kernel import Kernel, Reduce, Store
+from jitney_lowering.ir.kernel import Kernel, Reduce, Statement, Store
 from jitney_lowering.ir.operations import HALVES
 from jitney_lowering.ir.values import Apply, Load, Position, Value, walk
 
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """What a kernel sums: ``left`` does not depend on the last of the outer loops, ``right`` not on the one before.
+    """What a kernel sums: ``left`` does not depend on the last of the outer loops, ``rights`` not on the one before.
 
-    Both are float32 values cast from a half type, ``dtype``, in which the units multiply.
+    All are float32 values cast from a half type, ``dtype``, in which the units multiply. There is a name for each sum.
     """
 
     left: Value
-    right: Value
+    rights: tuple[Value, ...]
     along: Var
-    name: str
+    names: tuple[str, ...]
     dtype: torch.dtype
 
 
 def matrix_product_of(kernel: Kernel) -> MatrixProduct | None:
-    """The product that a kernel computes, if that is its form; see ``scheduler/products.py``."""
+    """The product that a kernel computes, or several of one matrix; None for others. See ``scheduler/products.py``."""
     if len(kernel.outer) < 2 or len(kernel.body) != 2 or kernel.memory or kernel.finish:
         return None
     summed, stored = kernel.body
-    if len(summed.loops) != 1 or len(summed.statements) != 1 or stored.loops:
-        return None
-    (total,) = summed.statements
-    if not isinstance(total, Reduce) or total.kind != "sum" or total.dtype is not torch.float32:
+    if len(summed.loops) != 1 or not summed.statements or stored.loops:
         return None
     if not all(isinstance(s, Store) for s in stored.statements):
         return None
-    value, (row, column) = total.value, kernel.outer[-2:]
+    found = [_factors(s, *kernel.outer[-2:]) for s in summed.statements]
+    lefts, rights = {f and f[0] for f in found}, tuple([f[1] for f in found if f is not None])
+    if len(rights) < len(found) or len(lefts) > 1:
+        return None
+    (left,) = lefts
+    assert left is not None
+    dtypes = {_half(v) for v in (left, *rights)}
+    if None in dtypes or len(dtypes) > 1:
+        return None
+    (dtype,) = dtypes
+    assert dtype is not None
+    names = tuple([s.name for s in summed.statements if isinstance(s, Reduce)])
+    return MatrixProduct(left, rights, summed.loops[0], names, dtype)
+
+
+def _factors(total: Statement, row: Var, column: Var) -> tuple[Value, Value] | None:
+    """What is multiplied, that of the rows first."""
+    if not isinstance(total, Reduce) or total.kind != "sum" or total.dtype is not torch.float32:
+        return None
+    value = total.value
     if not isinstance(value, Apply) or value.op != "mul":
         return None
     left, right = value.args
     if column in _loops(left):
         left, right = right, left
-    dtypes = {_half(left), _half(right)}
-    if column in _loops(left) or row in _loops(right) or None in dtypes or len(dtypes) > 1:
-        return None
-    (dtype,) = dtypes
-    assert dtype is not None
-    return MatrixProduct(left, right, summed.loops[0], total.name, dtype)
+    return None if column in _loops(left) or row in _loops(right) else (left, right)
 
 
 def _loops(value: Value) -> set[object]:

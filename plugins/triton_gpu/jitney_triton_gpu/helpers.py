@@ -6,6 +6,15 @@ from triton.language.extra import libdevice
 
 
 @triton.jit
+def number(a):
+    """An integer of 8 or 16 bits as float32, by integer addition: units that convert are few.
+
+    It is added to the last bits of 1.5 * 2**23, whose neighbours are a whole one apart.
+    """
+    return (a.to(tl.int32) + 0x4B400000).to(tl.float32, bitcast=True) - 12582912.0
+
+
+@triton.jit
 def floordiv_int(a, b):
     """``a // b`` rounded to minus infinity."""
     q = a // b

@@ -1,4 +1,9 @@
-"""Who multiplies matrices: torch's library, or a kernel of ours with what follows in it. Asked under max-autotune."""
+"""Who multiplies matrices: torch's library, or a kernel of ours with what follows in it.
+
+Under max-autotune that is measured. Otherwise products of few rows are ours: the time goes into reading the other
+matrix, which the library does in 1.1 to 2 times as long (2 to 16 rows, an H200, matrices from 1,024 x 1,024 to 14,336 x
+4,096), and one such kernel has several products of the same rows, what comes before and what follows.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ from collections.abc import Mapping, Set
 from torch import fx
 
 from jitney_lowering import NotLowered, Offer, Takes
-from jitney_lowering.ir import Kernel, Program, canonical, index_width, strided
+from jitney_lowering.ir import Kernel, Program, canonical, index_width, matrix_product_of, strided
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit import emit
 from jitney_triton_gpu.options import TritonGpuOptions
-from jitney_triton_gpu.tiles import USUAL
+from jitney_triton_gpu.tiles import FEW_ROWS, USUAL
 from jitney_triton_gpu.tuning import BETTER, Choice, Room, Tuner
+
+LEAST = 256  # rows and columns of a matrix that is read
 
 
 def takes(program: Program, options: TritonGpuOptions, tuner: Tuner | None, whole: Set[fx.Node]) -> Takes | None:
@@ -25,10 +32,28 @@ def takes(program: Program, options: TritonGpuOptions, tuner: Tuner | None, whol
         whole: operators that are torch's, whatever else is said.
     """
     if options.gemm == "triton":
-        return lambda offer: whole.isdisjoint(offer.call.nodes)
-    if options.gemm == "auto" and tuner is not None:
-        return lambda offer: whole.isdisjoint(offer.call.nodes) and is_faster(offer, program, tuner)
-    return None
+        return Takes(lambda offer: _is_free(offer, whole))
+    if options.gemm != "auto":
+        return None
+    if tuner is not None:
+        return Takes(lambda offer: _is_free(offer, whole) and is_faster(offer, program, tuner))
+    return Takes(lambda offer: _is_free(offer, whole) and is_narrow(offer.kernel), FEW_ROWS)
+
+
+def _is_free(offer: Offer, whole: Set[fx.Node]) -> bool:
+    return all(whole.isdisjoint(call.nodes) for call in offer.calls)
+
+
+def is_narrow(kernel: Kernel) -> bool:
+    """Has one matrix few rows, and is the other one large enough that reading it is what takes time?"""
+    found = matrix_product_of(kernel)
+    if found is None:
+        return False
+    *batch, rows, columns = [v.size.value for v in kernel.outer]
+    depth = found.along.size.value
+    if depth is None or rows is None or columns is None or any(n != 1 for n in batch):
+        return False
+    return 1 < min(rows, columns) <= FEW_ROWS and depth >= LEAST and max(rows, columns) >= LEAST
 
 
 def is_faster(offer: Offer, program: Program, tuner: Tuner) -> bool:
@@ -39,12 +64,13 @@ def is_faster(offer: Offer, program: Program, tuner: Tuner) -> bool:
     except NotLowered:
         return False
     names = [name for kernel in (offer.kernel, *offer.rest) for name in kernel.buffers]
-    names += [s.buffer for s in strided((offer.call.args, offer.call.kwargs))]
+    names += [s.buffer for s in strided([(call.args, call.kwargs) for call in offer.calls])]
     rooms = rooms_of({name: name for name in names}, program)
     if own is None or rooms is None:
         return False
-    theirs = tuner.operator(offer.call, beside, rooms)
-    return theirs is not None and own < theirs * BETTER
+    times = [tuner.operator(call, beside if number == 0 else [], rooms) for number, call in enumerate(offer.calls)]
+    known = [seconds for seconds in times if seconds is not None]
+    return len(known) == len(times) and own < sum(known) * BETTER
 
 
 def tuned(kernel: Kernel, program: Program, tuner: Tuner) -> Choice:

@@ -18,6 +18,7 @@ SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
 TOTALS = 256 * 128  # sums that a program may hold in registers
+FEW_ROWS = 16  # or columns of a product: memory is what takes time
 SHARED = 200 << 10  # bytes of shared memory that a program may have
 # How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
 STAGES = {"rows": 1, "split": 1, "sweep": 3}
@@ -265,12 +266,32 @@ def finishing(results: int | None, many: int) -> Tile:
     return Tile(x, s, warps_for(x * s, 16))
 
 
-def product(rows_: int | None, columns: int | None, depth: int | None, tuning: Tuning = USUAL) -> tuple[Tile, int]:
-    """A tile of a matrix product, rows along ``r``, and how much of what is summed is multiplied at a time."""
-    r = max(min(power(rows_ or GUESS), 128), 16)
-    x = max(min(power(columns or GUESS), 128), 16)
-    warps = doubled(8 if x * r >= 128 * 128 else 4, tuning.warps)
+def product(
+    rows_: int | None, columns: int | None, depth: int | None, count: int = 1, tuning: Tuning = USUAL
+) -> tuple[Tile, int, int]:
+    """A tile of a matrix product: rows along ``r``; how much of what is summed is multiplied at a time; and stages.
+
+    ``count``: how many matrices the left one is multiplied by.
+    """
+    if min(rows_ or GUESS, columns or GUESS) <= FEW_ROWS:
+        x, r, deep, warps = _narrow(rows_ or GUESS, columns or GUESS, depth or GUESS, count)
+    else:
+        r = max(min(power(rows_ or GUESS), 128), 16)
+        x = max(min(power(columns or GUESS), 128), 16)
+        deep, warps = max(min(power(depth or GUESS), 64), 16), 8 if x * r >= 128 * 128 else 4
     x = min(max(doubled(x, tuning.x), 16), 256)
     r = min(max(doubled(r, tuning.r), 16), 256, TOTALS // x)
-    deep = max(min(power(depth or GUESS), 64), 16)
-    return Tile(x, r, min(warps, 16 if x * r < TOTALS else 8)), max(doubled(deep, tuning.many), 16)
+    deep, warps = max(doubled(deep, tuning.many), 16), doubled(warps, tuning.warps)
+    stages = tuning.stages or max(2, min(4, SHARED // ((count * x + r) * deep * 2)))
+    return Tile(x, r, min(warps, 16 if x * r < TOTALS else 8)), deep, stages
+
+
+def _narrow(rows_: int, columns: int, depth: int, count: int) -> tuple[int, int, int, int]:
+    """A matrix with few rows by one that is read once, as fast as memory gives it: many programs, much on its way."""
+    long = max(rows_, columns)
+    wide = 16 if long * count < 16 * PROCESSORS * 4 else 32
+    most = 512 if wide == 16 else 128
+    deep = next((d for d in (512, 256, 128) if d <= most and depth % d == 0), min(max(power(depth), 16), 128))
+    while (16 + wide * count) * deep * 2 * 3 > SHARED:
+        deep //= 2
+    return (wide, 16, deep, 2) if rows_ <= columns else (16, wide, deep, 2)

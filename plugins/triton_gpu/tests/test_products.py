@@ -212,3 +212,131 @@ def test_the_faster_one_is_taken_under_max_autotune(
     fn = jitney.compile(lambda a, b: (a @ b).relu(), backend="triton_gpu", mode="max-autotune-no-cudagraphs")
     torch.testing.assert_close(fn(a, b), (a @ b).relu())
     assert any(matrix_product_of(kernel) for kernel in kernels) is ours
+
+
+def eight_bits(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Weights as a layer has them that was made smaller."""
+    return F.linear(x, w.to(x.dtype)) * scale
+
+
+def four_bits(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Two weights in a byte."""
+    halves = torch.stack(((w & 15).to(torch.int8) - 8, (w >> 4).to(torch.int8) - 8), dim=-1)
+    return F.linear(x, halves.flatten(1).to(x.dtype) * scale[:, None])
+
+
+def several(x: torch.Tensor, *weights: torch.Tensor) -> list[torch.Tensor]:
+    return [F.linear(x, w) for w in weights]
+
+
+def read_between(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    first = x @ a
+    return [first, x @ (b + first[:1].sum())]
+
+
+def written_between(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    first = x @ a
+    x.mul_(2)
+    return [first, x @ b, x]
+
+
+W, N = (320, 256), (256, 320)
+# Programs of few rows, what they are given, and how many kernels there are; None: it does not matter.
+NARROW: dict[str, tuple[Callable[..., Any], list[Any], int | None]] = {
+    "a layer": (lambda x, w, b: F.silu(F.linear(x, w, b)), [(5, 256), W, (320,)], 1),
+    "two rows": (lambda x, w: x @ w, [(2, 256), N], 1),
+    "sixteen rows": (lambda x, w: x @ w, [(16, 256), N], 1),
+    "few columns": (lambda w, x: (w @ x).relu(), [W, (256, 7)], 1),
+    "uneven depth": (lambda x, w: x @ w, [(3, 263), (263, 257)], 1),
+    "queries, keys and values": (several, [(4, 256), W, W, W], 1),
+    "keys of fewer heads": (several, [(4, 256), (512, 256), W, W], 2),
+    "four of one matrix": (several, [(4, 256), W, W, W, W], 2),
+    "a gate": (lambda x, a, b: F.silu(x @ a) * (x @ b), [(4, 256), N, N], 1),
+    "one that is read before the other": (lambda x, a, b: (F.silu(x @ a) * 2, x @ b), [(4, 256), N, N], 2),
+    "a gate with biases": (
+        lambda x, a, b, c, d: F.silu(torch.addmm(c, x, a)) * torch.addmm(d, x, b),
+        [(4, 256), N, N, (320,), (320,)],
+        1,
+    ),
+    "one reads another": (read_between, [(4, 256), N, N], None),
+    "rows that change between": (written_between, [(4, 256), N, N], None),
+    "eight bits": (eight_bits, [(4, 256), (320, 256, torch.int8), (320,)], 1),
+    "keys and values of eight bits": (
+        lambda x, *w: [F.linear(x, m.to(x.dtype)) for m in w],
+        [(4, 256), *[(320, 256, torch.int8)] * 3],
+        1,
+    ),
+    "eight bits that are kept": (
+        lambda x, w: (F.linear(x, w.to(x.dtype)), w.to(x.dtype)),
+        [(4, 256), (320, 256, torch.int8)],
+        None,
+    ),
+    "four bits": (four_bits, [(4, 512), (320, 256, torch.uint8), (320,)], 1),
+    "a turned matrix that is computed": (lambda x, w: x @ (w * 2).t(), [(4, 256), W], None),
+    "a row of what is computed": (lambda x, w: x @ (w * 2)[:256], [(4, 256), (300, 320)], None),
+}
+
+
+def given_for(sizes: list[Any], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Arguments of these sizes; small integers where another dtype is named."""
+    made = []
+    for size in sizes:
+        if isinstance(size[-1], torch.dtype):
+            bound = 127 if size[-1] is torch.int8 else 255
+            made.append(torch.randint(-127 if bound == 127 else 0, bound, size[:-1], dtype=size[-1], device=DEVICE))
+        else:
+            made.append(numbers(*size, dtype=dtype))
+    return made
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", NARROW)
+def test_products_of_few_rows_are_kernels_with_what_is_around_them(
+    name: str, dtype: torch.dtype, kernels: list[Any]
+) -> None:
+    fn, sizes, count = NARROW[name]
+    given = given_for(sizes, dtype)
+    sides = []
+    for run in (jitney.compile(fn, backend="triton_gpu", fullgraph=True), fn):
+        args = [a.clone() for a in given]
+        sides.append((run(*args), args))
+    torch.testing.assert_close(sides[0], sides[1], rtol=2e-2, atol=2e-2)
+    assert any(matrix_product_of(kernel) for kernel in kernels)
+    assert count is None or len(kernels) == count
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        (((17, 256), N), torch.bfloat16),
+        (((4, 64), (64, 320)), torch.bfloat16),  # little to read
+        (((4, 256), (256, 64)), torch.bfloat16),
+        (((4, 256), N), torch.float32),
+    ],
+)
+def test_other_products_are_torchs_unless_asked_for(
+    sizes: tuple[tuple[int, int], ...], dtype: torch.dtype, kernels: list[Any]
+) -> None:
+    a, b = (numbers(*size, dtype=dtype) for size in sizes)
+    torch.testing.assert_close(jitney.compile(lambda a, b: a @ b, backend="triton_gpu")(a, b), a @ b)
+    aten = jitney.compile(lambda a, b: a @ b, backend="triton_gpu", options={"gemm": "aten"})
+    a, b = numbers(4, 256), numbers(256, 320)
+    torch.testing.assert_close(aten(a, b), a @ b)
+    assert not any(matrix_product_of(kernel) for kernel in kernels)
+
+
+def test_a_batch_by_one_matrix_is_one_product(kernels: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``F.linear`` has it of rows that do not follow each other."""
+    monkeypatch.setattr(products, "DEVICE", DEVICE)
+    x, w = numbers(4, 2, 300, 160).transpose(1, 2)[:, :1].flatten(2), numbers(256, 320)
+    fn = jitney.compile(lambda x, w: F.linear(x, w), backend="triton_gpu", fullgraph=True)
+    torch.testing.assert_close(fn(x, w), F.linear(x, w))
+    assert sum(matrix_product_of(kernel) is not None for kernel in kernels) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16], ids=str)
+@pytest.mark.parametrize("to", [torch.float32, *HALVES], ids=str)
+def test_small_integers_become_numbers_exactly(dtype: torch.dtype, to: torch.dtype) -> None:
+    bounds = torch.iinfo(dtype)
+    every = torch.arange(bounds.min, bounds.max + 1, device=DEVICE).to(dtype)
+    assert torch.equal(jitney.compile(lambda x: x.to(to), backend="triton_gpu", fullgraph=True)(every), every.to(to))

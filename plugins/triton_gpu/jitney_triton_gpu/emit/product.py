@@ -34,7 +34,8 @@ def product(kernel: Kernel, found: MatrixProduct, name: str, wide: bool, tuning:
         tuning: other block sizes: ``x`` along the columns, ``r`` along the rows, ``many`` along what is summed.
     """
     *batch, row, column = kernel.outer
-    tile, depth = tiles.product(row.size.value, column.size.value, found.along.size.value, tuning)
+    sizes = (row.size.value, column.size.value, found.along.size.value)
+    tile, depth, stages = tiles.product(*sizes, len(found.rights), tuning)
     x, y, z = Axis("x", (column,), tile.x), Axis("y", (row,), tile.r), Axis("z", tuple(batch), 1)
     draft = Draft(kernel, name, [y, x], wide)
     writer = draft.writer
@@ -49,26 +50,25 @@ def product(kernel: Kernel, found: MatrixProduct, name: str, wide: bool, tuning:
     draft.axis(x, f"within // rows * {x.symbol}", "[None, :]")
     if batch:
         draft.axis(z, f"program // ({across} * {down})", None)
-    writer.line(f"total = tl.zeros({writer.shape()}, tl.float32)")
+    totals = [writer.name("total") for _ in found.rights]
+    for total in totals:
+        writer.line(f"{total} = tl.zeros({writer.shape()}, tl.float32)")
     end = writer.index(found.along.size)
-    writer.enter([], f"for k_start in tl.range(0, {end}, KBLOCK, num_stages={tile_stages(tile, depth)}):")
+    writer.enter([], f"for k_start in tl.range(0, {end}, KBLOCK, num_stages={stages}):")
     draft.blocks["KBLOCK"] = depth
     left = _operand(draft, found, found.left, depth, "[None, :]", [y])
-    right = _operand(draft, found, found.right, depth, "[:, None]", [x])
-    writer.line(f"total = tl.dot({left}, {right}, total)")
+    for total, value in zip(totals, found.rights, strict=True):
+        right = _operand(draft, found, value, depth, "[:, None]", [x])
+        writer.line(f"{total} = tl.dot({left}, {right}, {total})")
     writer.leave()
-    writer.know(ref(found.name, torch.float32), Register("total", frozenset({"x", "y"})))
+    for total, summed in zip(totals, found.names, strict=True):
+        writer.know(ref(summed, torch.float32), Register(total, frozenset({"x", "y"})))
     stores = [s for s in kernel.body[1].statements if isinstance(s, Store)]
     registers = [writer.value(s.value) for s in stores]
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)
     programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
     return Code((draft.finished(programs, tile.warps),))
-
-
-def tile_stages(tile: tiles.Tile, depth: int) -> int:
-    """How many tiles are on their way: as many as shared memory holds."""
-    return max(2, min(4, tiles.SHARED // ((tile.x + tile.r) * depth * 2)))
 
 
 def _operand(draft: Draft, found: MatrixProduct, value: Value, depth: int, subscript: str, other: list[Axis]) -> str:

@@ -90,6 +90,8 @@ def cast(dtype: torch.dtype, result: torch.dtype, a: str) -> str:
         return a if dtype is torch.bool else f"({a} != 0)"
     if dtype in HALVES and result is torch.float32:
         return a
+    if dtype in SMALL and (result is torch.float32 or (result in HALVES and dtype.itemsize == 1)):
+        return f"helpers.number({a})"  # halves have it, too
     if result in HALVES:
         return rounded(a if dtype in HALVES or dtype is torch.float32 else f"{a}.to(tl.float32)", result)
     if dtype.is_floating_point and result in SMALL:
