@@ -32,9 +32,13 @@ class Policy:
             elements of rows, where each computes what it reads of its row.
         shared_row: elements of the longest row, of constant size, of which a thread has all rather than one where they
             have much in common: it is written out then. 0: none is.
+        single_row: elements that one program reduces to a number, and goes on with, sooner than another kernel is
+            launched. 0: numbers are the results of kernels of their own.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
+        brief: bytes that are read and written by the largest kernel that takes about as long as its launch: those that
+            have equal ranges are one. 0: none are.
         scattered_row: bytes of lines of memory which a row may take a few neighbours each from. Of more, a kernel of
             its own puts what is reduced into memory row by row, or reads them whole; copies are reduced along what they
             are made of, and few rows of much work are shared by threads. 0: lines of memory do not matter.
@@ -82,8 +86,10 @@ class Policy:
     scratch_row: int = 0
     row_lanes: bool = False
     shared_row: int = 0
+    single_row: int = 0
     long_row: int | None = None
     alike: int = 0
+    brief: int = 0
     scattered_row: int = 0
     turned_row: int = 0
     positions: int = 16
@@ -115,8 +121,8 @@ CPU = Policy(
 )  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
-    long_row=32768, alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True,
-    lone_images=True, lone_samples=True, filter_window=81, streams=True,
+    single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, turned_row=1024, recompute=8, fused_gathers=True,
+    fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81, streams=True,
     scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

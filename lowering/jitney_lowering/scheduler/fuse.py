@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Index, Names
-from jitney_lowering.ir.loops import LAST, SCATTER, Computed, Extern, Program, Step
+from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Program, Step
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, iterations, join
 from jitney_lowering.scheduler.loop_order import along_rows, like_rows
@@ -20,6 +20,7 @@ SMALL = 16
 # million elements by 8,000 keys (target encoding) take 0.55 of the time so, a step of hash tables with 32 elements to a
 # place 0.93.
 CROWDED = 32
+BRIEFER = 1024  # times fewer elements than bytes of brief kernels are scattered by such
 FEW = 1 << 16  # elements of buffers that are filled together, so that they are there for longer than needed
 
 
@@ -115,10 +116,34 @@ class Fusion:
             if first is None or not self._outlive(first, at, readers) or not self._merge(first, at, related=False):
                 latest[sizes] = at
 
+    def merge_brief(self) -> None:
+        """Make few kernels of many that take about as long as their launch, have equal ranges, and are neighbours."""
+        latest: dict[tuple[object, ...], int] = {}
+        for at, item in enumerate(self.items):
+            if not isinstance(item, Group) or not item.members or not self._is_brief(item):
+                continue
+            alike = (item.depth if item.has_phases else None, tuple(v.size for v in item.spine))
+            first = latest.get(alike)
+            if first is None or at - first > NEIGHBOURS or not self._merge(first, at, related=False):
+                latest[alike] = at
+
+    def _is_brief(self, group: Group) -> bool:
+        """Is little read and written, and nothing reduced over rows?"""
+        if group.is_single_row or any(m.deferred or m.step.apart or m.step.kind in SCANS for m in group.members):
+            return False
+        puts = {m.step.buffer for m in group.members if m.step.kind == SCATTER}
+        changed = frozenset().union(*(m.step.reads for m in group.members if m.step.kind == SCATTER))
+        total = sum(math.prod(v.size.value or self.policy.brief for v in m.step.loops) for m in group.members if puts)
+        for name in {*group.reads, *group.makers} - puts - changed:
+            buffer = self.program.buffers[name]
+            total += (buffer.extent.value or self.policy.brief) * buffer.dtype.itemsize
+        return total <= self.policy.brief
+
     def _is_total(self, group: Group) -> bool:
         count = math.prod(v.size.value or self.policy.alike for v in group.spine)
-        plain = all(m.deferred and not m.step.vars and m.step.loops == group.spine for m in group.members)
-        return plain and count <= self.policy.alike
+        plain = all(m.step.reduced and m.step.loops == group.spine for m in group.members)
+        totals = group.is_single_row or all(m.deferred and not m.step.vars for m in group.members)
+        return plain and totals and count <= self.policy.alike
 
     def _outlive(self, one: int, other: int, readers: Mapping[str, Sequence[int]]) -> bool:
         """Is all that the first group reads needed once the other one has run, too? Nothing is kept for it then."""
@@ -175,14 +200,19 @@ class Fusion:
 
     def _joined(self, group: Group, step: Computed, number: int) -> Group | None:
         scatters = [s for s in (step, *(m.step for m in group.members)) if s.kind == SCATTER]
-        if scatters and not all(map(self._is_crowded, scatters)):
+        if scatters and not all(map(self._may_scatter_together, scatters)):
             return None
         return join(group, step, number, self.names)
 
-    def _is_crowded(self, scatter: Computed) -> bool:
-        """Do so many elements go to each place that threads wait for each other? They do less, with more places."""
+    def _may_scatter_together(self, scatter: Computed) -> bool:
+        """Do so many elements go to each place that threads wait for each other? They do less, with more places.
+
+        Of few elements, the launch is what takes time.
+        """
         count, places = iterations(scatter.loops), self.program.buffers[scatter.buffer].extent.value
-        return count is not None and places is not None and count >= CROWDED * places
+        if count is None or places is None:
+            return False
+        return count >= CROWDED * places or count <= self.policy.brief // BRIEFER
 
     def _candidates(self, step: Computed, needs: int) -> Iterable[int]:
         makers = [at for at in sorted(bits(needs), reverse=True) if isinstance(self.items[at], Group)]
@@ -226,6 +256,8 @@ def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy =
     if policy.alike:
         fusion.merge_totals()
         fusion.merge_alike()
+    if policy.brief:
+        fusion.merge_brief()
     return [item for item in fusion.ordered_items() if isinstance(item, Extern) or item.members]
 
 

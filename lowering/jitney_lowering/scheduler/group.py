@@ -15,6 +15,7 @@ from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
 from jitney_lowering.ir.values import Load, Value, cost, walk
 from jitney_lowering.policy import CPU, LINE, Policy
 from jitney_lowering.scheduler.simplify import substituted
+from jitney_lowering.scheduler.single_row import ROW, is_short, is_small, is_total, with_row
 from jitney_lowering.scheduler.spaces import Match, coordinates, match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
@@ -85,6 +86,11 @@ class Group:
         return changed | (frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys())
 
     @property
+    def is_single_row(self) -> bool:
+        """Is all of it one row? See ``single_row.py``."""
+        return self.spine[:1] == (ROW,)
+
+    @property
     def has_phases(self) -> bool:
         """Must some member wait for the whole row of another one?"""
         return any(
@@ -116,7 +122,9 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
 
 def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
     """A group of one step."""
-    if _is_shared(step, policy):
+    if is_total(step) and is_small(step, policy):
+        step = with_row(step)
+    elif _is_shared(step, policy):
         step = substituted(step, {}, (*step.reduced, *step.vars))
     member = Member(step, number, step.loops[:1] != () and step.loops[0] in step.reduced)
     if member.deferred and (_too_many(step.vars, policy) or _are_short_columns(step, policy)):
@@ -180,6 +188,10 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     steps = (step, *(m.step for m in group.members))
     if any(s.apart or s.late is not step.late for s in steps):
         return None
+    if group.is_single_row or (_is_small_map(group) and is_total(step)):
+        if not is_small(step, group.policy):
+            return None
+        group, step = _as_single_row(group), with_row(step)
     found = match(group.spine, step.loops, names)
     if any(s.kind == SCATTER for s in steps) and not _scatter_together(group, step, found):
         return None  # who reads what it makes waits for all of it
@@ -201,6 +213,18 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
         if joined is not None:
             return joined
     return None
+
+
+def _is_small_map(group: Group) -> bool:
+    """Does it compute few elements, and reduce nothing?"""
+    return all(m.step.kind == "pointwise" and is_small(m.step, group.policy) for m in group.members)
+
+
+def _as_single_row(group: Group) -> Group:
+    if group.is_single_row:
+        return group
+    members = tuple(replace(m, step=with_row(m.step)) for m in group.members)
+    return replace(group, spine=(ROW, *group.spine), depth=1, members=members)
 
 
 def _scatter_together(group: Group, step: Computed, found: Match) -> bool:
@@ -230,7 +254,8 @@ def _as_members(step: Computed, number: int, depth: int, policy: Policy) -> list
     if not first or _is_shared(step, policy):
         return waiting
     rowwise = [Member(step, number)]
-    return waiting + rowwise if first < depth and _few(step.loops[:first], policy) else rowwise + waiting
+    is_parted = first < depth and _few(step.loops[:first], policy) and not is_short(step.reduced, step.value, policy)
+    return waiting + rowwise if is_parted else rowwise + waiting
 
 
 def _placed(group: Group, member: Member, matched: int) -> Group | None:
@@ -239,7 +264,8 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
     lowest = max(0 if not group.spine else 1, *(m.floor(group.policy) for m in (member, *group.members)))
     for depth in range(limit, lowest - 1, -1):
         if depth < group.depth and _few(group.spine[:depth], policy) and not _few(group.spine[: group.depth], policy):
-            return None
+            if not all(is_short(m.step.loops[depth:], m.step.value, policy) for m in (member, *group.members)):
+                return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
             made = replace(group, depth=depth, members=(*group.members, member))
             suits = _fits(made) and _goes_together(made) and not _is_lopsided(made) and not _is_scattered(made, member)
@@ -342,7 +368,7 @@ def _is_of(maker: Member, load: Load, outer: Sequence[Var]) -> bool:
 def in_row(made: Index, read: Index, outer: Sequence[Var]) -> bool:
     """Does every place ``read`` belong to what the same row made at the places ``made``?"""
     strides = []
-    for var in outer:
+    for var in [v for v in outer if v is not ROW]:
         one, other = made.stride(var), read.stride(var)
         if one is None or one is not other:
             return False

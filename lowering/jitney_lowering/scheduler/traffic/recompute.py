@@ -147,7 +147,8 @@ class Recomputation:
         if self.saving and self._held_longer(operands, outside) > SLACK * self._bytes(name):
             return
         gained: float = self._bytes(name) * (1 + len(outside)) - new
-        gained += estimate.LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
+        if self._may_go(group):  # the kernel, if all that it makes is computed elsewhere
+            gained += estimate.LAUNCH / len(group.members)
         if self.whole and self._is_last(name, group):
             gained += sum(self._bytes(o) for o in self.reads[home])
         for number in outside:
@@ -157,6 +158,10 @@ class Recomputation:
             gained -= lost
         if gained > 0:
             self._accept(recipe, operands, outside)
+
+    def _may_go(self, group: Group) -> bool:
+        """Can all that others need of the group be computed again?"""
+        return all(b in self.known or not self.readers.get(b, set()) - {self.maker[b]} for b in group.makers)
 
     def _is_last(self, name: str, group: Group) -> bool:
         """Does nobody need what the group makes besides, as it is computed elsewhere?"""
