@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from jitney.backends.devices import same_addresses
 from jitney.cache.recipes import Recipe, Writer, call
 from jitney.torch_compat.tensor_iterator import hint
 
@@ -41,7 +42,8 @@ class Overlap:
     def _set(self, extents: list[int | None], written: list[bool]) -> None:
         self.written = written
         self.extents = extents
-        self.checked: tuple[int, ...] | None = None
+        self.checked: list[int] | None = None
+        self.every = list(range(len(extents)))
         self.fixed = all(e is not None for e in self.extents)
         # Where all is known, nothing that overlaps itself comes here: the trace was refused.
         self.loose = [i for i, w in enumerate(written) if w and self.extents[i] is None]
@@ -51,9 +53,9 @@ class Overlap:
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
-        addresses = tuple([t.data_ptr() for t in tensors])
-        if addresses == self.checked and self.fixed:
+        if self.checked is not None and self.fixed and same_addresses(tensors, self.checked, self.every):
             return False
+        addresses = [t.data_ptr() for t in tensors]
         if any(overlaps_itself(t.size(), t.stride()) for t in map(tensors.__getitem__, self.loose)):
             return True
         if self._overlap(tensors, addresses):
@@ -61,7 +63,7 @@ class Overlap:
         self.checked = addresses
         return False
 
-    def _overlap(self, tensors: Sequence[torch.Tensor], addresses: tuple[int, ...]) -> bool:
+    def _overlap(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int]) -> bool:
         extents = [_extent(t) if e is None else e for e, t in zip(self.extents, tensors, strict=True)]
         devices = [t.device for t in tensors]
         for device in set(devices):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,13 @@ def storage_of(tensor: torch.Tensor) -> int:
 def library_settings() -> tuple[Any, ...]:
     """What decides how operators of CUDA's libraries compute when they are called: TF32, determinism, attention."""
     return tuple([setting() for setting in torch_private.library_settings])
+
+
+def same_addresses(values: Sequence[Any], addresses: list[int], positions: list[int]) -> bool:
+    """Are the tensors at these positions where they were? ``addresses``: one for each of the values."""
+    if torch_private.same_addresses is not None:
+        return torch_private.same_addresses(list(values), addresses, positions)
+    return all(values[n].data_ptr() == addresses[n] for n in positions)
 
 
 # The program's innermost ``torch.autograd.graph.saved_tensors_hooks``; None if there are none. Asked with True.

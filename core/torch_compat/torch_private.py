@@ -94,6 +94,10 @@ end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocat
 empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(
     getattr(getattr(_C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None
 )
+# Are the tensors at these positions of a list where the addresses at the same positions say? In builds with CUDA.
+same_addresses: Callable[[list[Any], list[int], list[int]], bool] | None = getattr(
+    _C, "_tensors_data_ptrs_at_indices_equal", None
+)
 # Which of CUDA's libraries compute, and how exactly: read whenever an operator is called, each a C function. The latter
 # is asked by torch's newer name: once a program has used it, torch refuses the older one.
 _LIBRARIES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,8 @@ class Recorded:
         self.stopped = False
         self.missed = 0
         self.trial = Trial(recorder, traits.trains, traits.needed) if traits.automatic else None
+        self.tensors: list[int] | None = None  # positions of inputs
+        self.others: list[int] = []
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
@@ -131,11 +133,11 @@ class Recorded:
 
     def _recording(self, inputs: Sequence[Any]) -> Recording | None:
         """One for these inputs, that is free."""
-        addresses = {n: x.data_ptr() for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
-        alike = self._alike(inputs, addresses)
+        alike = self._alike(inputs)
         for recording in alike.recordings:
-            if recording.fits(addresses) and recording.is_free():
+            if recording.fits(inputs) and recording.is_free():
                 return recording
+        addresses = {n: x.data_ptr() for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
         if alike.calls < WARM_UP or (self.trial is not None and self.trial.launches < TRIES):
             if alike.calls:
                 alike.moving |= {n for n, address in addresses.items() if alike.addresses[n] != address}
@@ -146,16 +148,19 @@ class Recorded:
             return None
         return self._record(alike, inputs, addresses)
 
-    def _alike(self, inputs: Sequence[Any], tensors: Iterable[int]) -> Inputs:
-        plain: list[Any] = [library_settings(), *(_named(x) for x in inputs if not isinstance(x, torch.Tensor))]
+    def _alike(self, inputs: Sequence[Any]) -> Inputs:
+        if self.tensors is None:  # a graph has them in the same places at each call
+            self.tensors = [n for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+            self.others = [n for n, x in enumerate(inputs) if not isinstance(x, torch.Tensor)]
+        plain: list[Any] = [library_settings(), *(_named(inputs[n]) for n in self.others)]
         if self.traits.dynamic:
-            plain += [(inputs[n].shape, inputs[n].stride()) for n in tensors]
+            plain += [(inputs[n].shape, inputs[n].stride()) for n in self.tensors]
         if len(self.known) >= MOST_KINDS:
             self.known = {key: one for key, one in self.known.items() if one.recordings}
         return self.known.setdefault(tuple(plain), Inputs())
 
     def _record(self, alike: Inputs, inputs: Sequence[Any], addresses: dict[int, int]) -> Recording | None:
-        self._learn(alike, inputs, addresses)
+        self._learn(alike, inputs)
         moving, fixed = sorted(alike.moving), [n for n in addresses if n not in alike.moving]
         reason = self._why_not(inputs, moving, fixed)
         if reason:
@@ -181,20 +186,20 @@ class Recorded:
         alike.recordings.append(made)
         return made
 
-    def _learn(self, alike: Inputs, inputs: Sequence[Any], addresses: dict[int, int]) -> None:
+    def _learn(self, alike: Inputs, inputs: Sequence[Any]) -> None:
         """From what did not fit: small inputs that moved are copied from now on, and small results that are kept."""
         for recording in alike.recordings:
-            if recording.fits(addresses):
+            if recording.fits(inputs):
                 held = recording.held_results()
                 if sum(recording.results[n].bytes for n in held) <= SMALL:
                     alike.copied |= set(held)
             else:
-                moved = {n for n, address in recording.fixed if addresses[n] != address}
+                moved = recording.moved(inputs)
                 most = COPIED if self.traits.automatic else SMALL
                 small = {n for n in moved if bytes_of(inputs[n]) <= most and n not in self.traits.written}
                 if moved == small:
                     alike.moving |= small
-        alike.recordings = [r for r in alike.recordings if all(n not in alike.moving for n, _ in r.fixed)]
+        alike.recordings = [r for r in alike.recordings if alike.moving.isdisjoint(r.fixed)]
 
     def _why_not(self, inputs: Sequence[Any], moving: Sequence[int], fixed: Sequence[int]) -> str:
         if self.traits.launches < LEAST:

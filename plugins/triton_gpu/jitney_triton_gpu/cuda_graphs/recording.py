@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from jitney.backends.devices import foreach_copy, storage_of, storage_users
+from jitney.backends.devices import foreach_copy, same_addresses, storage_of, storage_users
 
 Run = Callable[..., Sequence[Any]]
 
@@ -96,7 +96,8 @@ class Recording:
         self.recorder = recorder
         with torch.inference_mode(False), torch.no_grad():
             self.moving = [(n, _room_for(inputs[n])) for n in moving]
-        self.fixed = [(n, inputs[n].data_ptr()) for n in fixed]
+        self.fixed = list(fixed)
+        self.addresses = [x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in inputs]
         given = list(inputs)
         for n, room in self.moving:
             given[n] = room
@@ -112,9 +113,13 @@ class Recording:
         self.storages = list(dict.fromkeys(self.names[n] for n in held))
         self.unused = [storage_users(s) for s in self.storages]
 
-    def fits(self, addresses: dict[int, int]) -> bool:
+    def fits(self, inputs: Sequence[Any]) -> bool:
         """Are the inputs where they were?"""
-        return all(addresses[n] == address for n, address in self.fixed)
+        return same_addresses(inputs, self.addresses, self.fixed)
+
+    def moved(self, inputs: Sequence[Any]) -> set[int]:
+        """Positions of those that are elsewhere, of those that are taken where they are."""
+        return {n for n in self.fixed if inputs[n].data_ptr() != self.addresses[n]}
 
     def is_free(self) -> bool:
         """Does nobody hold a result?"""
