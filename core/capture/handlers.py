@@ -14,7 +14,7 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import control_flow, conversions, flex_attention, optimizers, parameters
+from jitney.capture.torch import class_rules, control_flow, conversions, flex_attention, optimizers, parameters
 from jitney.capture.torch.autograd import (
     backward,
     checkpoints,
@@ -45,6 +45,7 @@ TORCH = (
     backward.special,
     hooks.special,
     checkpoints.special,
+    class_rules.special,
     control_flow.special,
     conversions.special,
     ctc.special,

@@ -39,6 +39,8 @@ UNCHANGING = (
 # Stand-ins for tensors: FakeTensor, and subclasses that wrap FakeTensors. A real tensor of a subclass is never the
 # interpreter's value: what comes from outside is adopted.
 STAND_INS: set[type] = {torch_private.FakeTensor}
+# Tensors without a class of the program's own.
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 ARRAYS: set[type] = set()  # the class of stand-ins for NumPy's arrays
 
 

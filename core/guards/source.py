@@ -50,6 +50,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "from_numpy": lambda base, key, raw: f"_from_numpy({base})",
     "from_readonly": lambda base, key, raw: f"_from_readonly({base})",
     "from_scalar": lambda base, key, raw: f"_from_scalar({base})",
+    "plain": lambda base, key, raw: f"_plain({base})",
     "call": lambda base, key, raw: f"{base}()",
     "call_with": lambda base, key, raw: f"{base}(*{key}[0], **_b.dict({key}[1]))",
 }
@@ -134,7 +135,7 @@ class Source:
         if self.kind == "const":
             return self.label or _describe(self.key)
         base = self.base.name if self.base is not None else ""
-        if self.kind in ("dict_of", "from_numpy", "from_readonly", "from_scalar"):
+        if self.kind in ("dict_of", "plain", "from_numpy", "from_readonly", "from_scalar"):
             return base
         if self.base is not None and self.base.kind == "dict_of" and isinstance(self.key, str):
             return f"{base}.{self.key}"

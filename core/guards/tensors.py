@@ -61,7 +61,8 @@ def python_tensor_check(facts: Sequence[TensorFact]) -> Callable[..., bool]:
     def check(*tensors: Any) -> bool:
         if len({id(t) for t in tensors}) != len(tensors):
             return False
-        return all(fact.holds(t) for fact, t in zip(facts, tensors, strict=True))
+        with torch_private.DisableTorchFunctionSubclass():
+            return all(fact.holds(t) for fact, t in zip(facts, tensors, strict=True))
 
     return check
 
@@ -70,13 +71,15 @@ def tensor_facts(value: Any) -> str:
     """A tensor's guarded metadata, for messages."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
-    shape = tuple(value.shape)
-    return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
+    with torch_private.DisableTorchFunctionSubclass():
+        shape = tuple(value.shape)
+        return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 
 def nothing_shared(written: tuple[bool, ...], *tensors: torch.Tensor) -> bool:
     """Does no tensor on the CPU that is written to reach into another one? Said of whole spans of memory."""
-    spans = sorted((*_span(t), w) for t, w in zip(tensors, written, strict=True) if t.numel())
+    with torch_private.DisableTorchFunctionSubclass():
+        spans = sorted((*_span(t), w) for t, w in zip(tensors, written, strict=True) if t.numel())
     end = end_written = 0  # of all spans so far, and of those written to
     for begin, beyond, is_written in spans:
         if begin < end_written or (is_written and begin < end):

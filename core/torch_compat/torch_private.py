@@ -417,6 +417,8 @@ def global_module_hooks() -> dict[str, dict[int, Any]]:
 DisableTorchFunction: Any = torch._C.DisableTorchFunction
 # The same for __torch_function__ of classes alone, as tensors of a subclass are looked at (``testing``).
 DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
+# Does torch ask classes for their __torch_function__, here and now?
+asks_classes: Callable[[], bool] = torch._C._is_torch_function_enabled
 
 
 @contextlib.contextmanager
@@ -512,12 +514,8 @@ DeviceContext: Any = importlib.import_module("torch.utils._device").DeviceContex
 
 # What enters, leaves and tells function modes; capture has modes of its own.
 FUNCTION_MODE_CALLS: tuple[Callable[..., Any], ...] = (
-    torch.overrides.TorchFunctionMode.__enter__,
-    torch.overrides.TorchFunctionMode.__exit__,
     DeviceContext.__enter__,
     DeviceContext.__exit__,
-    torch.overrides._push_mode,
-    torch.overrides._pop_mode,
     torch.overrides._get_current_function_mode,
     torch.overrides._get_current_function_mode_stack,
 )
@@ -570,7 +568,7 @@ __all__ = [
     "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",
     "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
     "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource", "UnsupportedFakeTensorException",
-    "advise_is_size", "assert_async", "autocast_available", "batched", "constrain_size", "control_flow",
+    "advise_is_size", "asks_classes", "assert_async", "autocast_available", "batched", "constrain_size", "control_flow",
     "core_decompositions", "current_accelerator", "current_autograd_node", "default_tensor_device",
     "deterministic_algorithms", "disabled_torch_function", "dispatch_kept", "dispatch_mode_depth", "expect_true",
     "foreach_copy", "forget_reals", "forward_ad_active", "free_unbacked_symbols", "function_mode_depth",

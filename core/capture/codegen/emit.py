@@ -42,7 +42,7 @@ from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
-from jitney.capture.torch import rows
+from jitney.capture.torch import rows, tensor_classes
 from jitney.capture.torch.autograd.backward import backward
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
@@ -72,7 +72,7 @@ FEW = 64  # items of a deque that are set one by one
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
-    r"|retry|failed|handled|item_of|from_numpy|from_readonly|from_scalar"
+    r"|retry|failed|handled|item_of|from_numpy|from_readonly|from_scalar|plain"
     r"|inputs|often|guard_errors|facts|value|drawn|random_states|[ds]\d+)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
@@ -171,6 +171,7 @@ class Emitter:
         self.signature = signature
         self.pool = Pool(
             {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_item_of": item_of, **FETCHES}
+            | tensor_classes.FETCHES
             | {"_torch": torch, "_math": math}
         )
         self.program = Program(self.pool)
@@ -470,6 +471,7 @@ class Emitter:
         for key, name in zip(fakes, tensor_names, strict=True):
             text = vm.symbols.strides(vm.tracer.pristine(by_id[key]), program.expression)
             if text is not None:
+                name = program.expression(vm.tracer.plain_source(by_id[key], vm.tracer.adopted[key][1]))
                 strides.append(f"{name}.stride() == {text}")
         symbol_guards = vm.symbols.guards(program.expression)
         related = [
@@ -517,7 +519,7 @@ class Emitter:
 
 
 def _origin(source: Source, adopted: tuple[Any, Source] | None) -> tuple[str, Any]:
-    return source.name, None if adopted is None else Reference(adopted[0])
+    return (source.name, None) if adopted is None else (adopted[1].name, Reference(adopted[0]))
 
 
 class Reference:

@@ -36,6 +36,7 @@ from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
 from jitney.capture.torch.autograd import tape
 from jitney.capture.torch.parameters import as_buffer, as_parameter
+from jitney.capture.torch.tensor_classes import of_class
 from jitney.capture.world.record import CONTENT_TYPES
 from jitney.capture.world.set_order import is_like, ordered_set, table_size
 from jitney.guards import Pool, Program
@@ -157,7 +158,13 @@ class Rebuilder:
             text = self.assign(value, f"{self.constant(as_parameter)}({text}, {value.requires_grad})")
         elif isinstance(value, torch.nn.Buffer):
             text = self.assign(value, f"{self.constant(as_buffer)}({text}, {value.persistent!r})")
+        if (cls := self.vm.tracer.classes.get(id(value))) is not None:
+            if value.requires_grad and value.is_leaf:
+                raise Break(f"a {cls.__qualname__} that requires gradients is made")
+            text = self.assign(value, f"{self.constant(of_class)}({text}, {self.constant(cls)})")
         self.remember(value, text)
+        for name, found in self.vm.tracer.attributes.get(id(value), {}).items():
+            self.lines.append(f"_b.object.__setattr__({text}, {name!r}, {self.expr(found)})")
         gradient = self.vm.tracer.tape.gradients.get(id(value))
         if gradient is not None:
             self.lines.append(f"{text}.grad = {self.expr(gradient)}")

@@ -73,6 +73,7 @@ class Interpreter(abc.ABC):
         self.rows: list[Any] = []  # copies of rows in place of views, see ``rows.check``
         self.claimed_iterators: list[tuple[Any, Source]] = []  # from outside, advanced by the frame
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
+        self.supers: dict[Any, Any] = {}  # those of tensors: ``super()`` and the stand-in
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
         self.draws: list[Any] = []  # numbers of Python's random generators, see ``draws.draw``

@@ -14,7 +14,7 @@ from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.code import PY313
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
+from jitney.capture.kinds import ATOMS, PLAIN_TENSORS, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
@@ -29,12 +29,14 @@ from jitney.capture.python.classes import (
     store_class_attr,
     written_class_attr,
 )
+from jitney.capture.torch import tensor_classes
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,
     stand_in_attr,
     store_tensor_attr,
     tensor_attr,
+    tensor_entry,
 )
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, Record
@@ -63,7 +65,7 @@ def _load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if kind in DIRECT:
         return vm.native(getattr, obj, name)
     if kind in STAND_INS:
-        return tensor_attr(vm, obj, name)
+        return _stand_in_attr(vm, obj, name)
     if kind is Array:
         return vm.handlers.arrays.attr(vm, obj, name)
     if issubclass(kind, type):
@@ -84,6 +86,17 @@ def _load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
             return _fallback(vm, obj, kind, name, raised)
     value = ABSENT if type_slots.reads_generically(getter) else type_slots.read(vm, getter, obj, name)
     return generic_attr(vm, obj, name) if value is ABSENT else value
+
+
+def _stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:
+    """An attribute of a tensor: what a class of the program's has for all of its tensors comes before torch's."""
+    kind = python_type(vm, obj)
+    if kind in PLAIN_TENSORS or tensor_classes.owner_of(kind, name) is None:
+        return tensor_attr(vm, obj, name)
+    descriptor = lookup(vm, kind, name)
+    if not comes_first(vm, descriptor) and (value := tensor_entry(vm, obj, name)) is not ABSENT:
+        return value
+    return bind(vm, descriptor, obj, kind, name)
 
 
 def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) -> Any:
@@ -352,6 +365,10 @@ def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     """``obj.name = value``."""
     kind = type(obj)
     if kind in STAND_INS:
+        cls = python_type(vm, obj)
+        if tensor_classes.owner_of(cls, name) is not None and is_data_descriptor(vm, lookup(vm, cls, name)):
+            _descriptor_store(vm, lookup(vm, cls, name), obj, name, value)
+            return
         store_tensor_attr(vm, obj, name, value)
         return
     if kind is Array:
@@ -413,6 +430,8 @@ def delete_attr(vm: Interpreter, obj: Any, name: str) -> None:
     """``del obj.name``."""
     if type(obj) is Array:
         raise Break(f"ndarray.{name} is deleted")
+    if type(obj) in STAND_INS:
+        raise Break(f"the attribute {name} of a tensor is deleted", "delete it outside compiled code")
     deleter = lookup(vm, type(obj), "__delattr__")
     if type(deleter) is PYTHON_FUNCTION or type_slots.is_borrowed(deleter):
         vm.call(deleter, obj, name)
@@ -505,7 +524,7 @@ def _computed(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
 
 
 def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
-    this, owner, bound = obj.__thisclass__, obj.__self_class__, obj.__self__
+    this, owner, bound = obj.__thisclass__, obj.__self_class__, vm.supers.get(obj, obj.__self__)
     if name == "__class__" or owner is None:
         return vm.native(getattr, obj, name)
     mro = owner.__mro__

@@ -23,7 +23,7 @@ from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.resume import origin
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
-from jitney.capture.kinds import ATOMS, STAND_INS, hashed_in_python
+from jitney.capture.kinds import ATOMS, STAND_INS, hashed_in_python, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
 from jitney.capture.python import attributes, classes, containers, type_slots
@@ -42,7 +42,7 @@ from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
-from jitney.capture.torch import optimizers
+from jitney.capture.torch import optimizers, tensor_classes
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -125,7 +125,8 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if kind is InterpretedGenerator:
         return bool(vm.native(issubclass, types.GeneratorType, classes))
     if kind in STAND_INS:
-        return bool(vm.native(isinstance, value, classes)) and classes is not torch_private.FakeTensor
+        own = kind is torch_private.FakeTensor and vm.native(issubclass, python_type(vm, value), classes)
+        return bool(own or vm.native(isinstance, value, classes)) and classes is not torch_private.FakeTensor
     if kind is Array:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
@@ -276,8 +277,12 @@ def _super(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def make_super(vm: Interpreter, cls: type, obj: Any = None) -> Any:
-    """A ``super`` object."""
-    return vm.native(super, cls, obj)
+    """A ``super`` object; of a tensor, one of its class."""
+    if not is_stand_in(obj):
+        return vm.native(super, cls, obj)
+    made = vm.native(super, cls, python_type(vm, obj))
+    vm.supers[made] = obj
+    return made
 
 
 # ------------------------------------------------------------------ protocol functions
@@ -532,8 +537,10 @@ def _function_mode(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(*torch_private.has_torch_function)
 def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
-    """Outside a capture no mode is active, so only tensors of classes with rules of their own take over."""
+    """Is there a mode of the program's, or a tensor of a class with rules of its own?"""
     values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    if vm.tracer.modes or (not vm.tracer.is_plain and tensor_classes.among(vm.tracer.classes, values)):
+        return True
     if any(type(v) in STAND_INS and type(v) is not torch_private.FakeTensor for v in values):
         raise Break("a tensor's class may take over a function of torch's")
     if any(hasattr(type(v), "__torch_function__") for v in values if type(v) not in STAND_INS):

@@ -55,7 +55,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import conversions, launches, overloads
+from jitney.capture.torch import class_rules, conversions, launches, overloads, tensor_classes
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.distributed import collectives
 from jitney.capture.torch.optimizers import is_courtesy_break
@@ -90,6 +90,8 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     special = vm.handlers.functions.get(id(fn))
     if special is not None:
         arity.check(fn, args, kwargs)
+        if vm.tracer.classes and class_rules.are_asked(vm, fn, args, kwargs):
+            return class_rules.ask(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
     refuse_uncaptured(vm, fn, "call of a function")
     caller = CALLERS.get(type(fn))
@@ -472,6 +474,8 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """``type.__call__``: ``__new__`` then ``__init__``."""
     if cls is torch_private.InferenceModeGuard:
         return vm.world.mark_fresh(InferenceScope(*map(specialise, args)))
+    if cls is torch_private.DisableTorchFunctionSubclass:
+        return vm.world.mark_fresh(class_rules.Unasked())
     if not cls.__flags__ & HEAP or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:
@@ -479,7 +483,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     if cls.__flags__ & NO_INSTANCES:
         return vm.native(cls, *args, **kwargs)  # which says so
     why = policy.refused_class(cls)
-    if why:
+    if why and not tensor_classes.is_made_in_python(cls):
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
     if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in cls.__mro__):
         raise GiveUp(f"an instance of {cls.__qualname__}, which has __del__, is made", "make it outside compiled code")
@@ -491,7 +495,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     init = lookup(vm, cls, "__init__")
     if type(new_function) is PYTHON_FUNCTION:
         made = vm.call(new_function, cls, *args, **kwargs)
-        if not isinstance(made, cls):
+        if not issubclass(python_type(vm, made), cls):
             return made
         init = lookup(vm, python_type(vm, made), "__init__")
     else:

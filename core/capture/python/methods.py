@@ -37,8 +37,8 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
-from jitney.capture.torch import overloads
-from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.torch import class_rules, overloads
+from jitney.capture.torch.stand_in_attributes import python_type, store_tensor_attr, tensor_attr
 from jitney.capture.world import draws
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
@@ -138,9 +138,12 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         vm.world.read_orders_within(expose(vm, owner))
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
-            return vm.handlers.arrays.from_tensor(vm, owner)
+            return vm.handlers.arrays.from_tensor(vm, class_rules.as_plain_tensor(vm, owner))
         if name != "__init__" and (getattr(fn, "__objclass__", None) is object or _is_objects(owner, name)):
             return stand_ins_method(vm, owner, name, args, kwargs)
+        special = vm.handlers.functions.get(id(getattr(torch.Tensor, name, None)))
+        if special is not None:
+            return vm.call(getattr(torch.Tensor, name), owner, *args, **kwargs)
         if overloads.are_in(args, kwargs):
             return overloads.call(vm, fn, args, kwargs)
         call_args = [expose(vm, a) for a in args]
@@ -498,8 +501,21 @@ def _property_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args
     return vm.call(held(vm, owner, ACCESSORS[name]), *args[: 2 if name == "__set__" else 1])
 
 
+def _field_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """``torch.Tensor.shape.__get__(x)``, as ``__torch_function__`` of the program's gets it."""
+    field = owner.__name__
+    if kwargs or not args or type(args[0]) not in STAND_INS or getattr(torch.Tensor, field, None) is not owner:
+        raise Break(f"call of the C method {fn.__qualname__}", "call it outside the compiled function")
+    if name == "__get__":
+        return tensor_attr(vm, args[0], field)
+    if name != "__set__" or len(args) != 2:
+        raise Break(f"{name} of Tensor.{field}")
+    return store_tensor_attr(vm, args[0], field, args[1])
+
+
 BOUND: dict[type, Callable[..., Any]] = {
     property: _property_method,
+    types.GetSetDescriptorType: _field_method,
     re.Pattern: _text_method,
     re.Match: _text_method,
     types.FunctionType: _function_method,

@@ -60,7 +60,7 @@ def takes_over(value: Any) -> bool:
     kind = type(value)
     if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind in ARRAYS or not kind.__flags__ & HEAP:
         return False
-    return hasattr(kind, NAME) and not isinstance(value, torch.Tensor)
+    return hasattr(kind, NAME) and not isinstance(value, torch.Tensor | torch.overrides.TorchFunctionMode)
 
 
 class _Delegates:

@@ -13,6 +13,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.torch import wrapper_subclasses
+from jitney.capture.world.record import ABSENT
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def python_type(vm: Interpreter, obj: Any) -> type:
         real = vm.tracer.real_of(obj)
         if real is not obj:
             return type(real)
+        if id(obj) in vm.tracer.classes:
+            return vm.tracer.classes[id(obj)]
         if kind is not torch_private.FakeTensor:
             return kind
         return torch.nn.Parameter if isinstance(obj, torch.nn.Parameter) else torch.Tensor
@@ -55,6 +58,10 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     """An attribute of a stand-in for a tensor: metadata, gradients, what the user has set on it."""
     if name == "__class__":
         return python_type(vm, tensor)
+    if name in ("grad", "grad_fn") and vm.tracer.is_watched(tensor):
+        raise Break(f"Tensor.{name} where __torch_function__ of the program's sees it", "read it outside compiled code")
+    if name == "device" and vm.tracer.is_watched(tensor):
+        return vm.tracer.ask(torch.Tensor.device.__get__, (tensor,), {})
     if name == "grad_fn" and vm.truth(tensor_attr(vm, tensor, "is_leaf")):
         return None
     if name in TENSOR_SPECIAL:
@@ -71,17 +78,17 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
             with torch_private.without_modes():
                 value = real.grad
             return vm.world.wrap(value, source.attr("grad"))
-        with torch_private.without_modes():
-            storage = getattr(real, "__dict__", {})
-            present = name in storage
-        if present:
-            return vm.world.wrap(storage[name], source.attr(name))
+        value = tensor_entry(vm, tensor, name)
+        if value is not ABSENT:
+            return value
         if name == "__dict__":
             raise Break("Tensor.__dict__ is read")
         if not hasattr(torch.Tensor, name):
             vm.world.guard(source, "lacks_attr", name)
             kind = type(real).__name__
             return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
+    elif name in vm.tracer.attributes.get(id(tensor), ()):
+        return vm.tracer.attributes[id(tensor)][name]
     elif name == "grad":
         return vm.tracer.tape.gradients.get(id(tensor))
     elif not hasattr(torch.Tensor, name):
@@ -98,6 +105,21 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     return vm.native(getattr, tensor, name)
 
 
+def tensor_entry(vm: Interpreter, tensor: Any, name: str) -> Any:
+    """What the user has set on a tensor itself, or ``ABSENT``."""
+    source = vm.tracer.source_of(tensor)
+    if source is None:
+        return vm.tracer.attributes.get(id(tensor), {}).get(name, ABSENT)
+    real = vm.tracer.real_of(tensor)
+    written = vm.world.record_of(real)
+    if written is not None and name in written.slots:
+        return written.slots[name]
+    with torch_private.without_modes():
+        storage = getattr(real, "__dict__", {})
+        present = name in storage
+    return vm.world.wrap(storage[name], source.attr(name)) if present else ABSENT
+
+
 def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:
     """``tensor.name = value``: what is older than the frame waits, as with other writes, until the graph has run."""
     source = vm.tracer.source_of(tensor)
@@ -110,6 +132,9 @@ def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> No
     fits = _fits_gradient(tensor, value) if name == "grad" else not (hasattr(torch.Tensor, name) or name[:2] == "__")
     if name == "grad" and source is None and fits and type(tensor) is torch_private.FakeTensor:
         vm.tracer.tape.gradients[id(tensor)] = value
+        return
+    if source is None and fits and type(tensor) is torch_private.FakeTensor:
+        vm.tracer.attributes.setdefault(id(tensor), {})[name] = value
         return
     if source is None or not fits or type(tensor) is not torch_private.FakeTensor:
         raise Break(f"assignment to Tensor.{name}", "change the tensor outside compiled code")

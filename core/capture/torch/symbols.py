@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import PLAIN_TENSORS
 from jitney.capture.torch import wrapper_subclasses
 from jitney.capture.torch.function_names import is_torch_own
 from jitney.config import config
@@ -62,7 +63,7 @@ class Symbols:
         dims = self._dims(real, source)
         inner = real.requires_grad and not real.is_leaf
         plain = real
-        if inner or real.grad is not None or (any(dims) and real._is_view()):
+        if inner or real.grad is not None or (any(dims) and real._is_view()) or type(real) not in PLAIN_TENSORS:
             # Conversion of an inner node asks for its .grad (a warning); a view's base and a leaf's gradient bring
             # symbols of their own. That gradient may be of another size, where the program has replaced the data.
             plain = _unrelated(real)

@@ -23,7 +23,7 @@ BREAKS = {
     "parameters_that_are_frozen_over_a_break": "requires_grad_() on a tensor from outside",
     "the_gradient_of_an_intermediate": "Tensor.retain_grad()",
     "an_error_that_is_caught": "backward() raised RuntimeError",
-    "a_gradient_that_is_deleted": "the attribute grad",
+    "a_gradient_that_is_deleted": "the attribute grad of a tensor is deleted",
 }
 
 

@@ -1,0 +1,116 @@
+"""Tensors of the program's own classes that hold data themselves: ``__torch_function__`` decides what they compute.
+
+Such a tensor's stand-in is that of a plain one, of which the tracer knows the class (``Tracer.classes``); the graph is
+given, and gives, plain tensors. Torch's own ``Tensor.__torch_function__`` computes as on plain tensors and makes results
+of the class; one of the program's is interpreted. Classes that switch it off, as ``nn.Parameter`` does, are only known
+by their name: what is computed of their tensors is plain.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from jitney.capture.kinds import PLAIN_TENSORS, is_stand_in
+from jitney.capture.torch.wrapper_subclasses import HARMLESS, REFUSED_MODULES
+from jitney.torch_compat import subclasses, torch_private
+
+DEFAULT: Any = vars(torch.Tensor)["__torch_function__"].__func__
+METACLASSES = tuple(map(type, PLAIN_TENSORS))
+
+_refusals: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+
+
+def refusal(cls: type) -> str:
+    """Why tensors of this class are not captured as tensors with data of their own; empty if they are."""
+    if cls not in _refusals:
+        _refusals[cls] = _refusal(cls)
+    return _refusals[cls]
+
+
+def _refusal(cls: type) -> str:
+    kind: Any = cls
+    name = f"a tensor of class {cls.__qualname__}"
+    if type(cls) not in METACLASSES:
+        return f"{name}, which has a metaclass of its own"
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or hasattr(cls, "__tensor_flatten__"):
+        return f"{name} is not captured"
+    if cls.__module__.startswith((*REFUSED_MODULES, "torch.nn.parameter")):
+        return f"{name} is not captured"
+    for owner in own_classes(cls):
+        names = [n for n in vars(owner) if n.startswith("__") and n.endswith("__") and n not in HARMLESS]
+        if names or vars(owner).get("__slots__"):
+            return f"{name}, which has its own {names[0] if names else '__slots__'}"
+    return ""
+
+
+def own_classes(cls: type) -> list[type]:
+    """The classes of a tensor's class that are not torch's own."""
+    return [c for c in subclasses.own_classes(cls) if c not in PLAIN_TENSORS]
+
+
+def has_rules(cls: type) -> bool:
+    """Does the class have a say in what is computed with its tensors?"""
+    kind: Any = cls
+    return kind.__torch_function__ is not torch_private.disabled_torch_function
+
+
+def is_made_in_python(cls: type) -> bool:
+    """Is it a tensor's class whose ``__new__`` says which tensor its instances are?"""
+    new: Any = cls.__new__
+    return issubclass(cls, torch.Tensor) and type(new) is types.FunctionType and has_rules(cls) and not refusal(cls)
+
+
+def has_default_rules(cls: type) -> bool:
+    """Are they torch's own, which keep the class?"""
+    kind: Any = cls
+    return getattr(kind.__torch_function__, "__func__", None) is DEFAULT
+
+
+def owner_of(cls: type, name: str) -> type | None:
+    """Which of a tensor's own classes has this attribute, instead of torch's."""
+    if cls in PLAIN_TENSORS or subclasses.wraps(cls):
+        return None
+    return next((c for c in own_classes(cls) if name in vars(c)), None)
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the graph gets it."""
+    with torch_private.DisableTorchFunctionSubclass(), torch.enable_grad():
+        return tensor.as_subclass(torch.Tensor)
+
+
+def of_class(tensor: torch.Tensor, cls: Any) -> Any:
+    """A result of the graph as the program gets it."""
+    with torch_private.DisableTorchFunctionSubclass(), torch.enable_grad():
+        return tensor.as_subclass(cls)
+
+
+FETCHES = {"_plain": plain}
+
+
+def among(classes: dict[int, type], *values: Any) -> list[type]:
+    """Which of the classes of stand-ins are among arguments, in the order in which torch asks them."""
+    found: list[type] = []
+    for value in flat(values):
+        cls = classes.get(id(value))
+        if cls is not None and cls not in found:
+            at = next((i for i, other in enumerate(found) if issubclass(cls, other)), len(found))
+            found.insert(at, cls)
+    return found
+
+
+def flat(values: Any) -> list[Any]:
+    """The tensors among arguments, as deep as torch looks for them."""
+    found = []
+    for value in values:
+        if is_stand_in(value):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found += flat(value)
+        elif isinstance(value, dict):
+            found += flat(value.values())
+    return found
