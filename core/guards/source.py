@@ -30,6 +30,8 @@ def item_of(mapping: dict[Any, Any], key: Any) -> Any:
     return found
 
 
+# What a list or dictionary holds, as no method of its own class's has a say.
+CONTENTS = {"list": "_b.list.copy({0})", "dict": "_b.dict(_b.dict.items({0}))"}
 # kind -> how the step reads, given the parent's expression, the key's expression and the raw key
 KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"_b.getattr({base}, {key})",
@@ -50,6 +52,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "from_numpy": lambda base, key, raw: f"_from_numpy({base})",
     "from_readonly": lambda base, key, raw: f"_from_readonly({base})",
     "from_scalar": lambda base, key, raw: f"_from_scalar({base})",
+    "contents": lambda base, key, raw: CONTENTS[raw].format(base),
     "plain": lambda base, key, raw: f"_plain({base})",
     "call": lambda base, key, raw: f"{base}()",
     "call_with": lambda base, key, raw: f"{base}(*{key}[0], **_b.dict({key}[1]))",
@@ -135,7 +138,7 @@ class Source:
         if self.kind == "const":
             return self.label or _describe(self.key)
         base = self.base.name if self.base is not None else ""
-        if self.kind in ("dict_of", "plain", "from_numpy", "from_readonly", "from_scalar"):
+        if self.kind in ("dict_of", "contents", "plain", "from_numpy", "from_readonly", "from_scalar"):
             return base
         if self.base is not None and self.base.kind == "dict_of" and isinstance(self.key, str):
             return f"{base}.{self.key}"

@@ -15,7 +15,8 @@ from jitney.guards.tensors import tensor_facts
 Row = list[str]  # what is guarded; the user's line or nothing; how the value is read; what must hold of ``_value``
 _NAME = re.compile(r"\b_\w+")
 _GIVEN = {
-    "_b", "_type", "_value", "_tensor_facts", "_parts", "_item_of", "_from_numpy", "_from_readonly", "_from_scalar", "_plain",
+    "_b", "_type", "_value", "_tensor_facts", "_parts", "_item_of", "_from_numpy", "_from_readonly", "_from_scalar",
+    "_plain",
 }  # fmt: skip
 
 

@@ -9,14 +9,15 @@ import torch
 from torch.overrides import get_default_nowrap_functions, get_ignored_functions, get_testing_overrides
 
 from jitney._util.ownership import trusted
+from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch import tensor_classes
-from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.overloads import NAME, are_in
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.wrapper_subclasses import HINT
 from jitney.torch_compat import torch_private
 
@@ -37,7 +38,9 @@ def call(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if func in _unasked():
         with tracer.as_plain():
             return tracer.__torch_function__(func, (), args, kwargs)
-    if type(func) is PYTHON_FUNCTION and any(python_type(vm, t) is torch.Tensor for t in tensor_classes.flat((args, kwargs))):
+    if type(func) is PYTHON_FUNCTION and any(
+        python_type(vm, t) is torch.Tensor for t in tensor_classes.flat((args, kwargs))
+    ):
         kinds = [*kinds, torch.Tensor]  # which C code leaves out
     for cls in kinds:
         method = lookup(vm, cls, NAME)
@@ -46,7 +49,7 @@ def call(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if method.__func__ is tensor_classes.DEFAULT:
             answer = by_default(vm, cls, func, kinds, args, kwargs)
         else:
-            answer = _within_mode(vm, Reentrant(vm, method.__func__), cls, func, tuple(kinds), args, kwargs)
+            answer = _within_mode(vm, Reentrant(vm, held(vm, method, "__func__")), cls, func, tuple(kinds), args, kwargs)
         if answer is not NotImplemented:
             return answer
     raise Break(f"no {NAME} of {', '.join(cls.__qualname__ for cls in kinds)} has an answer", HINT)
@@ -97,7 +100,9 @@ def _converted(tracer: Tracer, value: Any, cls: type, made: set[int]) -> Any:
     """The value with its tensors as ones of the class; those that the operation has ``made`` need no other name."""
     if is_stand_in(value):
         known = tracer.classes.get(id(value), torch.Tensor)
-        return value if cls is torch.Tensor or issubclass(known, cls) else as_class(tracer, value, cls, id(value) in made)
+        return (
+            value if cls is torch.Tensor or issubclass(known, cls) else as_class(tracer, value, cls, id(value) in made)
+        )
     if isinstance(value, (tuple, list)):
         items = [_converted(tracer, item, cls, made) for item in value]
         return type(value)(items)

@@ -1,9 +1,9 @@
 """Tensors of the program's own classes that hold data themselves: ``__torch_function__`` decides what they compute.
 
 Such a tensor's stand-in is that of a plain one, of which the tracer knows the class (``Tracer.classes``); the graph is
-given, and gives, plain tensors. Torch's own ``Tensor.__torch_function__`` computes as on plain tensors and makes results
-of the class; one of the program's is interpreted. Classes that switch it off, as ``nn.Parameter`` does, are only known
-by their name: what is computed of their tensors is plain.
+given, and gives, plain tensors. Torch's own ``Tensor.__torch_function__`` computes as on plain tensors and makes
+results of the class; one of the program's is interpreted. Classes that switch it off, as ``nn.Parameter`` does, are
+only known by their name: what is computed of their tensors is plain.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Tracer(TorchFunctionMode):
         """The node that computes a stand-in; one from outside becomes a placeholder on first use."""
         if id(fake) in self.classes and not self.is_plain and not self.pause:
             name = self.classes[id(fake)].__qualname__
-            raise Break(f"a tensor of class {name} in an operation that does not ask its class", wrapper_subclasses.HINT)
+            raise Break(f"a tensor of class {name} in what does not ask its class", wrapper_subclasses.HINT)
         node = self.nodes.get(id(fake))
         if node is None:
             found = self.adopted.get(id(fake))

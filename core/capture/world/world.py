@@ -230,7 +230,7 @@ class World(GuardSet):
         keys = list(dict.keys(record.value))
         if not all(map(self.constant_key, keys)):
             return None
-        self.guard(record.source, "keys", keys)
+        self.guard(self._contents(record), "keys", keys)
         return keys
 
     def fixed_key(self, key: Any) -> bool:
@@ -301,22 +301,22 @@ class World(GuardSet):
 
     def _read_dictionary(self, record: Record) -> None:
         real = record.value
-        self._check_plain(type(real))
+        inside = self._contents(record)
         ordered = isinstance(real, collections.OrderedDict)
         keys = list((collections.OrderedDict if ordered else dict).keys(real))
-        kind = self.item_kind(real)
+        kind = self.item_kind(real) if inside is record.source else "item"
         content: Any = collections.OrderedDict() if ordered else {}
         self._settle_keys(record, keys)
         simple = all(self.constant_key(k) for k in keys)
-        self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
+        self.guard(inside, "keys" if simple else "len", keys if simple else len(keys))
         for i, key in enumerate(keys):
             if simple:
-                source = record.source.step(kind, key)
+                source = inside.step(kind, key)
                 content[key] = self.wrap(dict.__getitem__(real, key), source)
             else:
-                at = record.source.step("keys").item(i)
+                at = inside.step("keys").item(i)
                 wrapped = self.wrap(key, at)
-                value_at = record.source.step("values").item(i)
+                value_at = inside.step("values").item(i)
                 content[wrapped] = self.wrap(dict.__getitem__(real, key), value_at)
         record.original = dict(content)
         content.update(record.overlay)
@@ -324,11 +324,14 @@ class World(GuardSet):
         record.content = content
 
     @staticmethod
-    def _check_plain(kind: type) -> None:
-        """The guards on a container count and list its items by Python: it may not have its own idea of them."""
-        for name in ("__len__", "__iter__"):
-            if type(getattr(kind, name)) is types.FunctionType:
-                raise Break(f"a {kind.__qualname__} from outside, which has its own {name}, is looked into")
+    def _contents(record: Record) -> Source:
+        """Where guards count and list what a container holds, for which they run no method of its own class's."""
+        kind = type(record.value)
+        own = [name for name in ("__len__", "__iter__") if type(getattr(kind, name)) is types.FunctionType]
+        base = next((b for b in (list, dict) if issubclass(kind, b)), None)
+        if own and (base is None or issubclass(kind, collections.OrderedDict)):
+            raise Break(f"a {kind.__qualname__} from outside, which has its own {own[0]}, is looked into")
+        return record.source.step("contents", base.__name__) if own and base is not None else record.source
 
     def _settle_keys(self, record: Record, keys: Collection[Any]) -> None:
         """A shadow hashes its keys once more: what the program's own methods read for it is guarded."""
@@ -371,13 +374,14 @@ class World(GuardSet):
         if record.content is not None:
             return record.content
         real = record.value
-        self._check_plain(type(real))
         if isinstance(real, dict):
             return self.dict_content(record)
-        kind = self.item_kind(real)
+        inside = self._contents(record)
+        kind = self.item_kind(real) if inside is record.source else "item"
         if isinstance(real, list | collections.deque):
-            self.guard(record.source, "len", len(real))
-            items = [self.wrap(v, record.source.step(kind, i)) for i, v in enumerate(real)]
+            found = list.copy(real) if isinstance(real, list) else real
+            self.guard(inside, "len", len(found))
+            items = [self.wrap(v, inside.step(kind, i)) for i, v in enumerate(found)]
             record.content = items if isinstance(real, list) else collections.deque(items, real.maxlen)
         elif isinstance(real, set | frozenset):
             with self._watched(real):
