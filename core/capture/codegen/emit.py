@@ -390,7 +390,8 @@ class Emitter:
         graph_lines = draws.lines(vm, self.rebuild)
         restored: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state
-        tracer.tape.check_toggled(tracer)
+        for source, flag in tracer.tape.toggle_back(tracer, outputs):
+            self.late.append(f"{self.program.expression(source)}.requires_grad_({flag})")
         if used:
             tracer.finish(outputs)
             arguments, given = self._arguments(), call_text(self.signature)

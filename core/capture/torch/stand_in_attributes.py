@@ -123,8 +123,8 @@ def tensor_entry(vm: Interpreter, tensor: Any, name: str) -> Any:
 def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:
     """``tensor.name = value``: what is older than the frame waits, as with other writes, until the graph has run."""
     source = vm.tracer.source_of(tensor)
-    if name == "requires_grad" and type(value) is bool:
-        vm.native(tensor.requires_grad_, value)
+    if name == "requires_grad" and type(value) in (bool, torch.SymBool):
+        vm.native(tensor.requires_grad_, vm.truth(value))
         return
     if name == "data" and type(value) is torch_private.FakeTensor and type(tensor) is torch_private.FakeTensor:
         _replace_data(vm, tensor, value)

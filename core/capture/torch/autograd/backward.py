@@ -236,15 +236,24 @@ def _check_leaf(vm: Interpreter, leaf: Any) -> None:
     """Nobody may wait for the gradient of a leaf from outside."""
     real, source = vm.tracer.adopted[id(leaf)]
     with torch_private.without_modes():
-        if not real.requires_grad:
-            raise Break(f"{BACKWARD} to a tensor from outside that requires grad in compiled code only", HINT)
         if getattr(real, "grad_dtype", real.dtype) is not real.dtype:
             raise Break(f"{BACKWARD} to a tensor whose gradients are to have another dtype", HINT)
         known = vm.tracer.tape.accumulated | vm.tracer.tape.held
-        if id(leaf) not in known and holds_accumulator(real):
+        if id(leaf) not in known and _holds_accumulator(real):
             raise Break(f"{BACKWARD}, and somebody holds the place where gradients of a leaf are accumulated", HOLDERS)
     vm.tracer.tape.accumulated.add(id(leaf))
     vm.world.guard(source, "true", PLAIN_LEAF if _is_plain(real) else "{v}.is_leaf")
+
+
+def _holds_accumulator(real: torch.Tensor) -> bool:
+    """The same of a leaf that requires grad in compiled code only, of which autograd tells nothing before."""
+    if real.requires_grad:
+        return holds_accumulator(real)
+    real.requires_grad_(True)
+    try:
+        return holds_accumulator(real)
+    finally:
+        real.requires_grad_(False)
 
 
 def _is_plain(real: torch.Tensor) -> bool:

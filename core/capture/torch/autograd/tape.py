@@ -11,11 +11,12 @@ import torch
 from torch import fx
 
 from jitney.capture.interpreter.signals import Break, Restart
+from jitney.capture.kinds import is_stand_in
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
 
 TOGGLED = "requires_grad_() on a tensor from outside"
-TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
+TOGGLED_HINT = "call it outside compiled code, or give back nothing that was computed of it"
 UNREDUCED = "DistributedDataParallel is called, and backward() is not"
 UNREDUCED_HINT = "compile the whole step, or jitney.compile(ddp)"
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
@@ -76,13 +77,26 @@ class Tape:
         for one in self.reductions:
             raise Restart(one.step, UNREDUCED, UNREDUCED_HINT)
 
-    def check_toggled(self, tracer: Any) -> None:
-        """At its end, a graph leaves ``requires_grad`` as it was: nothing else would tell the program."""
+    def toggle_back(self, tracer: Any, outputs: list[Any]) -> list[tuple[Source, bool]]:
+        """At its end, a graph leaves ``requires_grad`` as it was; what it is to be then is written like all else.
+
+        A compiled graph has no results that lead back to what did not require grad when it was called.
+        """
+        written = []
+        reached = {id(leaf) for leaf in leaves(tuple(filter(is_stand_in, outputs)))} if self.toggled else set()
         for leaf, step in self.toggled.values():
+            real, source = tracer.adopted[id(leaf)]
             with torch_private.without_modes():
-                same = leaf.requires_grad == tracer.adopted[id(leaf)][0].requires_grad
-            if not same:
-                raise Restart(step, TOGGLED, TOGGLED_HINT)
+                before, after = real.requires_grad, leaf.requires_grad
+                if not before and id(leaf) in reached:
+                    raise Restart(step, TOGGLED, TOGGLED_HINT)
+                if before is after:
+                    continue
+                leaf.requires_grad_(before)
+            node = tracer.graph.call_method("requires_grad_", (tracer.node_of(leaf), before))
+            node.meta.update(example_value=leaf, user_stack=())
+            written.append((source, after))
+        return written
 
 
 def _is_quiet(node: fx.Node) -> bool:

@@ -18,9 +18,7 @@ STORIES: dict[str, Callable[[Wrap], Any]] = {}
 # Those with a graph break, and a part of its reason.
 BREAKS = {
     "a_step_with_a_break": "print() writes to the terminal",
-    "parameters_that_stay_frozen": "requires_grad_() on a tensor from outside",
-    "parameters_that_are_thawed_meanwhile": "requires_grad_() on a tensor from outside",
-    "parameters_that_are_frozen_over_a_break": "requires_grad_() on a tensor from outside",
+    "parameters_that_are_frozen_over_a_break": "print() writes to the terminal",
     "the_gradient_of_an_intermediate": "Tensor.retain_grad()",
     "an_error_that_is_caught": "backward() raised RuntimeError",
     "a_gradient_that_is_deleted": "the attribute grad of a tensor is deleted",
