@@ -126,6 +126,7 @@ def may_answer_otherwise(fn: types.FunctionType) -> bool:
 
 
 REFUSED = {
+    "torch.nn.modules.lazy": "makes parameters of what is uninitialised, at the first call",
     "torch.utils.checkpoint": "runs its function again in the backward",
     "torch.distributed": "talks to other processes",
     "torch.autograd.function": "is autograd's own machinery",
