@@ -461,7 +461,8 @@ def _call_class(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     meta_call = lookup(vm, type(cls), "__call__")
     if isinstance(meta_call, type):
         return dispatch(vm, meta_call, args, kwargs)
-    if type(meta_call) is PYTHON_FUNCTION and not _native_metaclass(type(cls)):
+    native = _native_metaclass(type(cls)) and trusted(getattr(cls, "_missing_", type))  # which Enum's code calls
+    if type(meta_call) is PYTHON_FUNCTION and not native:
         return bind_arguments(vm, meta_call, [cls, *args], kwargs)
     return construct(vm, cls, args, kwargs)
 

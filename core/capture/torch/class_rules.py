@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,16 +33,12 @@ MODE = torch.overrides.TorchFunctionMode
 def call(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operation about which the program has a say: its innermost mode, then the first class that has an answer."""
     tracer = vm.tracer
-    kinds = [] if tracer.is_plain else tensor_classes.among(tracer.classes, args, kwargs)
+    kinds = _kinds(vm, func, args, kwargs)
     if tracer.modes:
         return _by_mode(vm, func, tuple(kinds), args, kwargs)
     if func in _unasked():
         with tracer.as_plain():
             return tracer.__torch_function__(func, (), args, kwargs)
-    if type(func) is PYTHON_FUNCTION and any(
-        python_type(vm, t) is torch.Tensor for t in tensor_classes.flat((args, kwargs))
-    ):
-        kinds = [*kinds, torch.Tensor]  # which C code leaves out
     for cls in kinds:
         method = lookup(vm, cls, NAME)
         if type(method) is not classmethod or type(method.__func__) is not PYTHON_FUNCTION:
@@ -53,6 +50,16 @@ def call(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if answer is not NotImplemented:
             return answer
     raise Break(f"no {NAME} of {', '.join(cls.__qualname__ for cls in kinds)} has an answer", HINT)
+
+
+def _kinds(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[type]:
+    """The classes that torch names, in its order: Python of torch's names plain tensors', too, as fields do."""
+    tracer = vm.tracer
+    if isinstance(func, types.MethodWrapperType):
+        return [python_type(vm, args[0])]
+    kinds = [] if tracer.is_plain else tensor_classes.among(tracer.classes, args, kwargs)
+    tensors = tensor_classes.flat((args, kwargs)) if type(func) is PYTHON_FUNCTION else []
+    return [*kinds, torch.Tensor] if any(python_type(vm, t) is torch.Tensor for t in tensors) else kinds
 
 
 def _by_mode(vm: Interpreter, func: Any, kinds: tuple[type, ...], args: Any, kwargs: Any) -> Any:

@@ -1,0 +1,402 @@
+"""Tensors of the program's own classes: by name only, with torch's own ``__torch_function__``, with one of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import compile_fn, observe, t
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+CALLS: list[str] = []
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+class Below(Plain):
+    pass
+
+
+class Boxes(torch.Tensor):
+    """Has properties, methods and a class attribute."""
+
+    SCALE = 2
+
+    @property
+    def sides(self) -> Any:
+        return self[:, 2:] - self[:, :2]
+
+    @property
+    def unit(self) -> Any:
+        return self._unit
+
+    @unit.setter
+    def unit(self, value: str) -> None:
+        self._unit = value + "!"
+
+    def area(self) -> Any:
+        sides = self.sides
+        return sides[:, 0] * sides[:, 1] * self.SCALE
+
+    def clone(self, *args: Any, **kwargs: Any) -> Any:
+        return super().clone(*args, **kwargs) + 1
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Any:
+        return tensor.as_subclass(cls)
+
+
+class Meta(torch.Tensor):
+    """Hands a note on to what is computed of it."""
+
+    note: Any
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, note: Any = None) -> Any:
+        return torch.Tensor._make_subclass(cls, data)
+
+    def __init__(self, data: torch.Tensor, note: Any = None) -> None:
+        self.note = note
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, Meta):
+            result.note = next((a.note for a in args if isinstance(a, Meta) and hasattr(a, "note")), None)
+        return result
+
+
+class Image(torch.Tensor):
+    """Keeps its class in a few operations only, and looks at tensors as plain ones meanwhile."""
+
+    kind: str
+
+    def __new__(cls, data: Any, kind: str = "rgb") -> Any:
+        made = torch.as_tensor(data).as_subclass(cls)
+        made.kind = kind
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not all(issubclass(cls, kind) for kind in types):
+            return NotImplemented
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        if func in (torch.Tensor.clone, torch.Tensor.to):
+            result = result.as_subclass(cls)
+            result.kind = args[0].kind
+        return result
+
+
+class Spy(torch.Tensor):
+    """Notes each call."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        _note(func, types, args, kwargs)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class SpyMode(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        _note(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+def _note(func: Any, types: Any, args: Any, kwargs: Any) -> None:
+    owner = getattr(getattr(func, "__self__", None), "__name__", "")
+    CALLS.append(f"{owner}.{func.__name__} {[c.__name__ for c in types]} {len(args)} {sorted(kwargs or {})}")
+
+
+class Weight(nn.Parameter):
+    """Switches ``__torch_function__`` off, as its base does."""
+
+    scale: float
+
+    def loss(self) -> Any:
+        return self.pow(2).sum() * self.scale
+
+
+def picture(value: Any) -> Any:
+    """What a value is, down to the class, the attributes and the gradient of each tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if isinstance(value, torch.Tensor):
+            grad = picture(value.grad) if value.is_leaf else None
+            facts = (value.tolist(), value.requires_grad, str(value.dtype), value.stride(), grad)
+            return (type(value).__name__, *facts, {k: picture(v) for k, v in vars(value).items()})
+        if isinstance(value, (tuple, list)):
+            return [picture(v) for v in value]
+        return {k: picture(v) for k, v in value.items()} if isinstance(value, dict) else repr(value)
+
+
+def story(fn: Any, make: Callable[[], tuple[Any, ...]], calls: int = 2) -> Any:
+    """Results, arguments and gradients of some calls."""
+    told = []
+    for _ in range(calls):
+        args = make()
+        torch.manual_seed(0)
+        result = fn(*args)
+        wanted = [r for r in (result if isinstance(result, tuple) else (result,)) if isinstance(r, torch.Tensor)]
+        if wanted := [r for r in wanted if r.grad_fn is not None]:
+            torch.autograd.backward([r.sum() for r in wanted])
+        told.append(picture((result, args)))
+    return told
+
+
+def plain(*sizes: int) -> Any:
+    return t(*sizes).as_subclass(Plain)
+
+
+def inner(*sizes: int) -> Any:
+    return (t(*sizes).requires_grad_() * 2).as_subclass(Plain)
+
+
+def in_place(x: Any, y: Any) -> Any:
+    x.add_(1)
+    y.mul_(x)
+    x[0] = 5
+    x += 1
+    return x, y, y + x
+
+
+def views(x: Any) -> Any:
+    first, second = x.chunk(2)
+    x.view(2, 2)[0] = 0
+    alias = x.as_subclass(torch.Tensor)
+    alias.mul_(2)
+    return first, second, alias, [*x.unbind(0)], x.max(dim=0), x.t(), len(x), x.contiguous() is x, x
+
+
+def asked(x: Any) -> Any:
+    kinds = isinstance(x, Plain), isinstance(x, nn.Parameter), isinstance(x, (int, Spy)), issubclass(type(x), Plain)
+    return *kinds, type(x) is Plain, x.__class__ is Plain, torch.is_tensor(x), type(x * 2).__name__
+
+
+def attributes(x: Any) -> Any:
+    made = x * 1
+    made.unit, x.unit, made.info = "cm", "mm", {"of": x}
+    return made, made.unit, hasattr(made, "info"), hasattr(made, "other"), Boxes.of(t(2, 4)).area()
+
+
+def steps(x: Any) -> Any:
+    weight = torch.ones(3, requires_grad=True)
+    (x * weight).sum().backward()
+    return weight.grad
+
+
+def unasked(x: Any) -> Any:
+    image = Image(x, "grey")
+    with torch._C.DisableTorchFunctionSubclass():
+        sum_ = image.clone() + 1
+    return image, image.clone(), image.clone().kind, image * 2, sum_, image.shape[0]
+
+
+PROGRAMS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
+    "results": (lambda x: (x * 2 + 1, torch.relu(x), x.sum(), x.shape, x.dtype), lambda: (plain(2, 3),)),
+    "gradients of a leaf": (lambda x: (x * 2).sin().sum(), lambda: (plain(3).requires_grad_(),)),
+    "gradients of what was computed": (lambda x: (F.linear(x, x), F.dropout(x, 0.5)), lambda: (inner(2, 2),)),
+    "in place": (in_place, lambda: (plain(3), t(3))),
+    "views": (views, lambda: (plain(4),)),
+    "kinds": (asked, lambda: (plain(2),)),
+    "one below another": (
+        lambda a, b, c: (a + b, b + a, c + b, torch.stack([c, a]), torch.where(a > 0, a, b)),
+        lambda: (plain(3), t(3).as_subclass(Below), t(3)),
+    ),
+    "methods": (
+        lambda b: (b.area(), b.sides, b.clone(), b.SCALE, Boxes.of(b + 1), b.mean()),
+        lambda: (t(3, 4).as_subclass(Boxes),),
+    ),
+    "attributes": (attributes, lambda: (t(3, 4).as_subclass(Boxes),)),
+    "notes": (lambda x: (x * 2, x.sum(0).note, x.relu().unbind(0)), lambda: (Meta(t(2, 3), "a"),)),
+    "notes made": (lambda x: (Meta(x, {"k": 1}).relu(), Meta(x).note), lambda: (t(2, 3),)),
+    "unasked": (unasked, lambda: (t(2, 3),)),
+    "fields": (lambda x: (x.clone(), x.to(torch.float64), x.shape, x + 1), lambda: (Image(t(2, 3)),)),
+    "a step": (steps, lambda: (plain(3),)),
+    "in no grad mode": (lambda x: (_without(x), x * 3), lambda: (inner(2),)),
+    "arrays": (lambda x: (x.numpy() + 1, torch.from_numpy(x.numpy()) * 2), lambda: (plain(2),)),
+    "itself": (lambda x: (x, {"x": x}), lambda: (plain(2),)),
+    "plain ones": (lambda x: _tagged(x * 2, "tag"), lambda: (t(3),)),
+}
+
+
+def _without(x: Any) -> Any:
+    with torch.no_grad():
+        return x * 2
+
+
+def _tagged(x: Any, tag: str) -> Any:
+    x.tag = tag
+    return x, x.tag
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_is_one_graph_with_the_results_of_eager(name: str, backend: str) -> None:
+    fn, make = PROGRAMS[name]
+    compiled = compile_fn(fn, fullgraph=True, backend=backend)
+    assert story(compiled, make) == story(fn, make)
+
+
+OPERATIONS = """x.T|x.data|x.dtype|x.device|x.device.type|x.shape|x.size(0)|x.ndim|x.numel()|x.stride()|x.layout
+len(x)|[r for r in x]|list(x)|x[0]|x[i]|x[i, 0]|x[:, i]|x[None]|x[..., 0]|sum([x, x])|x @ x.T|-x|abs(x)|1 - x|2 / x
+x ** 2|2 ** x|x // 2|x % 2|x == x|x != 1|x < 1|x + x|x.__add__(1)|x.requires_grad|x.is_leaf|x.grad|x.grad_fn
+x.is_contiguous()|x.contiguous()|x.storage_offset()|x.cpu()|x.float()|x.to("cpu")|x.type(torch.float64)|x.type()
+x.new_zeros(2)|x.new_tensor([1.0])|torch.zeros_like(x)|torch.ones(2)|torch.tensor([1.0])|torch.as_tensor(x)|x.clone()
+x.detach()|x.view(-1)|x.reshape(3, -1)|x.split(1)|x.chunk(2)|torch.stack([x, x])|torch.cat((x, x))|x.max(0)
+x.max(dim=0).values|F.relu(x)|F.linear(x, x)|F.softmax(x, -1)|F.layer_norm(x, (3,))|F.mse_loss(x, x)|F.gelu(x)
+F.dropout(x, 0.5, True)|F.pad(x, (1, 1))|F.interpolate(x[None], scale_factor=2.0)|F.embedding(i, x)|F.one_hot(i, 5)
+F.cross_entropy(x, torch.tensor([0, 1]))|torch.where(x > 0, x, x)|torch.einsum("ij,kj->ik", x, x)|x.norm()|torch.norm(x)
+x.fill_(1)|x.add_(1)|x.copy_(x + 1)|torch.meshgrid(x[0], x[0], indexing="ij")|bool(x.is_floating_point())|x.expand_as(x)
+x.type_as(x)|x.masked_fill(x > 0, 0)|x.gather(0, i[None, None])|x.std(0)|torch.std_mean(x)|F.cosine_similarity(x, x)"""
+
+
+def _watched(make: Callable[[], Any], around: Callable[[], Any]) -> list[str]:
+    """Operations whose results, or the calls that the program sees of them, are not eager's."""
+    different = []
+    for text in OPERATIONS.replace("\n", "|").split("|"):
+        operation = eval(f"lambda x, i: {text}", globals())
+
+        def fn(x: Any, i: Any, operation: Any = operation) -> Any:
+            with around():
+                return operation(x, i)
+
+        told = []
+        for call in (fn, compile_fn(fn)):
+            CALLS.clear()
+            x = make()
+            results = []
+            for _ in range(2):
+                torch.manual_seed(0)
+                result = call(x, torch.tensor(1))
+                seen = CALLS.copy()
+                results.append(picture(result))
+            told.append((results, seen))
+        if told[0] != told[1]:
+            different.append(text)
+    return different
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_class_sees_the_calls_that_it_sees_in_eager() -> None:
+    from contextlib import nullcontext
+
+    assert not _watched(lambda: t(2, 3).as_subclass(Spy), nullcontext)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_mode_sees_the_calls_that_it_sees_in_eager() -> None:
+    assert not _watched(lambda: t(2, 3), SpyMode)
+
+
+def test_each_class_has_its_graph() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x * 2
+
+    makes = [lambda: t(2), lambda: plain(2), lambda: t(2).as_subclass(Spy), lambda: nn.Parameter(t(2))]
+    compiled = compile_fn(fn, fullgraph=True)
+    for make in [*makes, *reversed(makes)]:
+        assert picture(compiled(make())) == picture(fn(make()))
+
+
+def test_guards_run_nothing_of_the_class() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x.sin() + x.shape[0]
+
+    compiled = compile_fn(fn, fullgraph=True)
+    with observe() as seen:
+        for n in (2, 4, 5, 6):
+            told = []
+            for call in (fn, compiled):
+                CALLS.clear()
+                result = call(t(n, 3).as_subclass(Spy))
+                told.append((CALLS.copy(), picture(result)))
+            assert told[0] == told[1]
+    assert len(seen.graphs) == 2  # with sizes that change
+
+
+def test_a_class_that_changes_is_captured_anew() -> None:
+    class Changing(torch.Tensor):
+        factor = 1
+
+        def scaled(self) -> Any:
+            return self * self.factor
+
+    def fn(x: Any) -> Any:
+        return x.scaled(), x + 1
+
+    compiled = compile_fn(fn)
+
+    def rules(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    for _ in range(2):
+        assert picture(compiled(t(2).as_subclass(Changing))) == picture(fn(t(2).as_subclass(Changing)))
+    Changing.factor = 3
+    assert picture(compiled(t(2).as_subclass(Changing))) == picture(fn(t(2).as_subclass(Changing)))
+    Changing.__torch_function__ = classmethod(rules)  # type: ignore[assignment]
+    assert picture(compiled(t(2).as_subclass(Changing))) == picture(fn(t(2).as_subclass(Changing)))
+
+
+def test_where_no_class_is_asked_the_results_are_plain() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x * 2
+
+    compiled = compile_fn(fn)
+    for _ in range(2):
+        assert type(compiled(plain(2))) is Plain
+        with torch._C.DisableTorchFunctionSubclass():
+            assert type(compiled(plain(2))) is torch.Tensor
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_parameters_of_a_class_train(backend: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = Weight(t(3, 3))
+            self.weight.scale = 2.0
+
+        def forward(self, x: torch.Tensor) -> Any:
+            kinds = type(self.weight).__name__, isinstance(self.weight, Weight), isinstance(self.weight, nn.Parameter)
+            return (x @ self.weight).sum() + self.weight.loss(), kinds
+
+    ends = []
+    for wrap in (lambda fn: fn, lambda fn: compile_fn(fn, fullgraph=True, backend=backend)):
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x: torch.Tensor, model: Any = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss, kinds = model(x)
+            loss.backward()
+            optimizer.step()
+            assert kinds == ("Weight", True, True)
+            return loss.detach()
+
+        step = wrap(step)
+        ends.append(([step(t(2, 3)) for _ in range(3)], model.weight.detach()))
+    torch.testing.assert_close(ends[0], ends[1])
+
+
+def test_what_does_not_ask_the_class_is_a_break() -> None:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 2
+
+    for fn in (Square.apply, torch.vmap(lambda a: a * 2)):
+        compiled = compile_fn(lambda x, fn=fn: fn(x))
+        with observe() as seen:
+            assert picture(compiled(plain(2, 2))) == picture(fn(plain(2, 2)))
+        assert len(seen.breaks) == 1
