@@ -463,10 +463,11 @@ def _make_graph(reader: Reader, source: str, names: Mapping[str, int], held: Map
 
 
 def _make_tensor(reader: Reader, dtype: int, shape: Sequence[int], blob: int, device: str) -> torch.Tensor:
-    made = torch.empty(shape, dtype=reader.make(dtype), device="cpu")
-    if made.numel():
-        flat = torch.frombuffer(bytearray(reader.blobs[blob]), dtype=torch.uint8)
-        made.reshape(-1).view(torch.uint8).copy_(flat)
+    with torch_private.without_modes():  # the program's modes see nothing of it
+        made = torch.empty(shape, dtype=reader.make(dtype), device="cpu")
+        if made.numel():
+            flat = torch.frombuffer(bytearray(reader.blobs[blob]), dtype=torch.uint8)
+            made.reshape(-1).view(torch.uint8).copy_(flat)
     try:
         return made.to(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device

@@ -472,7 +472,7 @@ class Emitter:
         for key, name in zip(fakes, tensor_names, strict=True):
             text = vm.symbols.strides(vm.tracer.pristine(by_id[key]), program.expression)
             if text is not None:
-                name = program.expression(vm.tracer.plain_source(by_id[key], vm.tracer.adopted[key][1]))
+                name = program.expression(vm.tracer.rules.plain_source(by_id[key], vm.tracer.adopted[key][1]))
                 strides.append(f"{name}.stride() == {text}")
         symbol_guards = vm.symbols.guards(program.expression)
         related = [

@@ -158,7 +158,7 @@ class Rebuilder:
             text = self.assign(value, f"{self.constant(as_parameter)}({text}, {value.requires_grad})")
         elif isinstance(value, torch.nn.Buffer):
             text = self.assign(value, f"{self.constant(as_buffer)}({text}, {value.persistent!r})")
-        if (cls := self.vm.tracer.classes.get(id(value))) is not None:
+        if (cls := self.vm.tracer.rules.classes.get(id(value))) is not None:
             if value.requires_grad and value.is_leaf:
                 raise Break(f"a {cls.__qualname__} that requires gradients is made")
             text = self.assign(value, f"{self.constant(of_class)}({text}, {self.constant(cls)})")

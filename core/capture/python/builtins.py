@@ -42,7 +42,7 @@ from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
-from jitney.capture.torch import optimizers, tensor_classes
+from jitney.capture.torch import optimizers
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -539,7 +539,7 @@ def _function_mode(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """Is there a mode of the program's, or a tensor of a class with rules of its own?"""
     values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
-    if vm.tracer.modes or (not vm.tracer.is_plain and tensor_classes.among(vm.tracer.classes, values)):
+    if vm.tracer.rules.have_a_say(values):
         return True
     if any(type(v) in STAND_INS and type(v) is not torch_private.FakeTensor for v in values):
         raise Break("a tensor's class may take over a function of torch's")

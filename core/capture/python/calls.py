@@ -90,7 +90,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     special = vm.handlers.functions.get(id(fn))
     if special is not None:
         arity.check(fn, args, kwargs)
-        if vm.tracer.classes and class_rules.are_asked(vm, fn, args, kwargs):
+        if vm.tracer.rules.classes and class_rules.are_asked(vm, fn, args, kwargs):
             return class_rules.ask(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
     refuse_uncaptured(vm, fn, "call of a function")

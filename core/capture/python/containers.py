@@ -75,7 +75,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     kind = type(obj)
     if kind in STAND_INS:
         key = _key_of_tensor(vm, key)
-        if vm.tracer.is_watched(obj):
+        if vm.tracer.rules.is_watched(obj):
             return vm.native(operator.getitem, obj, key)
         selected = _selected(vm, obj, key)
         if selected is not None:
@@ -304,7 +304,7 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
         key = _key_of_tensor(vm, key)
-        watched = vm.tracer.is_watched(obj)
+        watched = vm.tracer.rules.is_watched(obj)
         selected = None if watched else _selected(vm, obj, key)
         if selected is not None:
             obj, key = selected, Ellipsis
@@ -447,7 +447,7 @@ def iterable(vm: Interpreter, value: Any) -> Any:
     kind = type(value)
     if kind in PLAIN or kind in OWN_TYPES:
         return value
-    if kind in STAND_INS and vm.tracer.is_watched(value):
+    if kind in STAND_INS and vm.tracer.rules.is_watched(value):
         raise Break("C code iterates over a tensor, where __torch_function__ of the program's sees it")
     record = vm.world.record_of(value)
     if kind in FRESH_CONTAINERS and record is None:
@@ -488,7 +488,7 @@ def length(vm: Interpreter, value: Any) -> Any:
         return len(vm.world.content(record))
     if type(value) in STAND_INS:
         vm.world.guard_method("__len__")
-        if vm.tracer.is_watched(value) or value.dim() == 0:
+        if vm.tracer.rules.is_watched(value) or value.dim() == 0:
             return vm.native(len, value)
         return value.size(0)
     if type(value) is Array:

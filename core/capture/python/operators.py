@@ -87,7 +87,7 @@ def truth(vm: Interpreter, value: Any) -> bool:
     if value is None:
         return False
     if kind in STAND_INS:
-        known = None if vm.tracer.is_watched(value) else host_truth(vm, value)
+        known = None if vm.tracer.rules.is_watched(value) else host_truth(vm, value)
         if known is not None:
             return known
         raise_if_data_dependent(vm, value)

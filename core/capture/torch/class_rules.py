@@ -30,14 +30,14 @@ special = FunctionTable()
 MODE = torch.overrides.TorchFunctionMode
 
 
-def call(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(vm: Interpreter, func: Any, named: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operation about which the program has a say: its innermost mode, then the first class that has an answer."""
-    tracer = vm.tracer
-    kinds = _kinds(vm, func, args, kwargs)
-    if tracer.modes:
+    tracer, rules = vm.tracer, vm.tracer.rules
+    kinds = _kinds(vm, func, named, args, kwargs)
+    if rules.modes:
         return _by_mode(vm, func, tuple(kinds), args, kwargs)
     if func in _unasked():
-        with tracer.as_plain():
+        with rules.as_plain():
             return tracer.__torch_function__(func, (), args, kwargs)
     for cls in kinds:
         method = lookup(vm, cls, NAME)
@@ -46,31 +46,32 @@ def call(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if method.__func__ is tensor_classes.DEFAULT:
             answer = by_default(vm, cls, func, kinds, args, kwargs)
         else:
-            answer = _within_mode(vm, Reentrant(vm, held(vm, method, "__func__")), cls, func, tuple(kinds), args, kwargs)
+            answer = _within_mode(
+                vm, Reentrant(vm, held(vm, method, "__func__")), cls, func, tuple(kinds), args, kwargs
+            )
         if answer is not NotImplemented:
             return answer
     raise Break(f"no {NAME} of {', '.join(cls.__qualname__ for cls in kinds)} has an answer", HINT)
 
 
-def _kinds(vm: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[type]:
-    """The classes that torch names, in its order: Python of torch's names plain tensors', too, as fields do."""
-    tracer = vm.tracer
-    if isinstance(func, types.MethodWrapperType):
+def _kinds(vm: Interpreter, func: Any, named: Any, args: Any, kwargs: Any) -> list[type]:
+    """The classes that torch names, in its order: fields, and methods without arguments, name plain tensors', too."""
+    if isinstance(func, types.MethodWrapperType) or torch_private.FakeTensor in named:
         return [python_type(vm, args[0])]
-    kinds = [] if tracer.is_plain else tensor_classes.among(tracer.classes, args, kwargs)
+    kinds = vm.tracer.rules.among(args, kwargs)
     tensors = tensor_classes.flat((args, kwargs)) if type(func) is PYTHON_FUNCTION else []
     return [*kinds, torch.Tensor] if any(python_type(vm, t) is torch.Tensor for t in tensors) else kinds
 
 
 def _by_mode(vm: Interpreter, func: Any, kinds: tuple[type, ...], args: Any, kwargs: Any) -> Any:
     """What the program's innermost mode says, within those around it."""
-    tracer = vm.tracer
-    mode, step = tracer.modes.pop()
+    modes = vm.tracer.rules.modes
+    mode, step = modes.pop()
     try:
         method = Reentrant(vm, vm.call(getattr, mode, NAME))
         answer = _within_mode(vm, method, func, kinds, args, kwargs)
     finally:
-        tracer.modes.append((mode, step))
+        modes.append((mode, step))
     if answer is NotImplemented:
         raise Break(f"the {NAME} of {type(mode).__qualname__} has no answer", HINT)
     return answer
@@ -92,7 +93,7 @@ def by_default(vm: Interpreter, cls: Any, func: Any, kinds: Any, args: Any, kwar
         return NotImplemented
     tracer = vm.tracer
     begin = len(tracer.kept)
-    with tracer.as_plain():
+    with tracer.rules.as_plain():
         if type(func) is PYTHON_FUNCTION or id(func) in vm.handlers.functions:
             result = _within_mode(vm, lambda: Reentrant(vm, func)(*args, **kwargs))
         else:
@@ -106,7 +107,7 @@ def by_default(vm: Interpreter, cls: Any, func: Any, kinds: Any, args: Any, kwar
 def _converted(tracer: Tracer, value: Any, cls: type, made: set[int]) -> Any:
     """The value with its tensors as ones of the class; those that the operation has ``made`` need no other name."""
     if is_stand_in(value):
-        known = tracer.classes.get(id(value), torch.Tensor)
+        known = tracer.rules.classes.get(id(value), torch.Tensor)
         return (
             value if cls is torch.Tensor or issubclass(known, cls) else as_class(tracer, value, cls, id(value) in made)
         )
@@ -123,18 +124,18 @@ def as_class(tracer: Tracer, value: Any, cls: type, new: bool = False) -> Any:
     reason = tensor_classes.refusal(cls)
     if cls is not torch.Tensor and (reason or not tensor_classes.has_rules(cls)):
         raise Break(reason or f"a {cls.__qualname__} is made of a tensor", HINT)
-    if tracer.modes and not new:
+    if tracer.rules.modes and not new:
         raise Break("a tensor of another class is made within a torch function mode", HINT)
-    with tracer.as_plain():
+    with tracer.rules.as_plain():
         made = value if new else tracer.__torch_function__(torch.ops.aten.alias.default, (), (value,), {})
     if cls is not torch.Tensor:
-        tracer.know_class(made, cls)
+        tracer.rules.know(made, cls)
     return made
 
 
 def as_plain_tensor(vm: Interpreter, value: Any) -> Any:
     """The same memory as a tensor of no class of the program's."""
-    return as_class(vm.tracer, value, torch.Tensor) if id(value) in vm.tracer.classes else value
+    return as_class(vm.tracer, value, torch.Tensor) if id(value) in vm.tracer.rules.classes else value
 
 
 # ------------------------------------------------------------------ what the program calls
@@ -172,8 +173,7 @@ class _InTorch:
 
 def are_asked(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> bool:
     """Is it for the classes of these tensors to say what this function does, which capture has a handler for?"""
-    tracer = vm.tracer
-    return not tracer.is_plain and bool(tensor_classes.among(tracer.classes, args, kwargs)) and fn in _overridable()
+    return bool(vm.tracer.rules.among(args, kwargs)) and fn in _overridable()
 
 
 @functools.cache
@@ -189,7 +189,7 @@ def _overridable() -> Any:
 
 def ask(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Have them say it."""
-    return vm.native(vm.tracer.ask, fn, tuple(args), kwargs)
+    return vm.native(vm.tracer.rules.ask, vm.tracer, fn, *args, **kwargs)
 
 
 @special(torch.overrides.handle_torch_function)
@@ -209,7 +209,7 @@ def _make_subclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or kwargs or not is_stand_in(args[1]):
         raise Break("Tensor._make_subclass() is called with these arguments", HINT)
     cls, data = args
-    with vm.tracer.as_plain():
+    with vm.tracer.rules.as_plain():
         return as_class(vm.tracer, vm.native(torch.Tensor.detach, data), cls, new=True)
 
 
@@ -225,14 +225,14 @@ class Unasked:
 
 @special(Unasked.__enter__)
 def _enter_unasked(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    vm.tracer.is_plain += 1
-    vm.tracer.open_unasked.append(vm.break_step())
+    vm.tracer.rules.is_plain += 1
+    vm.tracer.rules.open_unasked.append(vm.break_step())
 
 
 @special(Unasked.__exit__)
 def _exit_unasked(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    vm.tracer.open_unasked.pop()
-    vm.tracer.is_plain -= 1
+    vm.tracer.rules.open_unasked.pop()
+    vm.tracer.rules.is_plain -= 1
 
 
 # ------------------------------------------------------------------ modes
@@ -243,13 +243,13 @@ def _enter(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     mode = args[0]
     if not isinstance(mode, MODE) or trusted(type(mode)) or kwargs:
         raise Break("a torch function mode of torch's own is entered", HINT)
-    vm.tracer.modes.append((mode, vm.break_step()))
+    vm.tracer.rules.modes.append((mode, vm.break_step()))
     return mode
 
 
 @special(MODE.__exit__, torch.overrides._pop_mode)
 def _exit(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    modes = vm.tracer.modes
+    modes = vm.tracer.rules.modes
     if not modes or (args and modes[-1][0] is not args[0]):
         raise Break("a torch function mode is left that was not entered last", HINT)
     mode, _ = modes.pop()
@@ -258,8 +258,8 @@ def _exit(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def refuse_open(vm: Interpreter, reason: str = "the function returns") -> None:
     """Where capture stops within a mode, or where classes are not asked, it is to stop before that."""
-    if vm.tracer.open_unasked:
-        raise Restart(vm.tracer.open_unasked[0], f"within DisableTorchFunctionSubclass(): {reason}", HINT)
-    if vm.tracer.modes:
-        mode, step = vm.tracer.modes[0]
+    if vm.tracer.rules.open_unasked:
+        raise Restart(vm.tracer.rules.open_unasked[0], f"within DisableTorchFunctionSubclass(): {reason}", HINT)
+    if vm.tracer.rules.modes:
+        mode, step = vm.tracer.rules.modes[0]
         raise Restart(step, f"within the torch function mode {type(mode).__qualname__}: {reason}", HINT)

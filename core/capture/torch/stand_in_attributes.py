@@ -29,8 +29,8 @@ def python_type(vm: Interpreter, obj: Any) -> type:
         real = vm.tracer.real_of(obj)
         if real is not obj:
             return type(real)
-        if id(obj) in vm.tracer.classes:
-            return vm.tracer.classes[id(obj)]
+        if id(obj) in vm.tracer.rules.classes:
+            return vm.tracer.rules.classes[id(obj)]
         if kind is not torch_private.FakeTensor:
             return kind
         return torch.nn.Parameter if isinstance(obj, torch.nn.Parameter) else torch.Tensor
@@ -58,10 +58,10 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     """An attribute of a stand-in for a tensor: metadata, gradients, what the user has set on it."""
     if name == "__class__":
         return python_type(vm, tensor)
-    if name in ("grad", "grad_fn") and vm.tracer.is_watched(tensor):
+    if name in ("grad", "grad_fn") and vm.tracer.rules.is_watched(tensor):
         raise Break(f"Tensor.{name} where __torch_function__ of the program's sees it", "read it outside compiled code")
-    if name == "device" and vm.tracer.is_watched(tensor):
-        return vm.tracer.ask(torch.Tensor.device.__get__, (tensor,), {})
+    if name == "device" and vm.tracer.rules.is_watched(tensor):
+        return vm.tracer.rules.ask(vm.tracer, torch.Tensor.device.__get__, tensor)
     if name == "grad_fn" and vm.truth(tensor_attr(vm, tensor, "is_leaf")):
         return None
     if name in TENSOR_SPECIAL:

@@ -1,6 +1,6 @@
 """Tensors of the program's own classes that hold data themselves: ``__torch_function__`` decides what they compute.
 
-Such a tensor's stand-in is that of a plain one, of which the tracer knows the class (``Tracer.classes``); the graph is
+Such a tensor's stand-in is that of a plain one, of which the tracer knows the class (``Rules.classes``); the graph is
 given, and gives, plain tensors. Torch's own ``Tensor.__torch_function__`` computes as on plain tensors and makes
 results of the class; one of the program's is interpreted. Classes that switch it off, as ``nn.Parameter`` does, are
 only known by their name: what is computed of their tensors is plain.
@@ -8,14 +8,19 @@ only known by their name: what is computed of their tensors is plain.
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import PLAIN_TENSORS, is_stand_in
-from jitney.capture.torch.wrapper_subclasses import HARMLESS, REFUSED_MODULES
+from jitney.capture.torch.wrapper_subclasses import HARMLESS, HINT, REFUSED_MODULES
+from jitney.capture.world.guard_set import GuardSet
+from jitney.guards import Source
 from jitney.torch_compat import subclasses, torch_private
 
 DEFAULT: Any = vars(torch.Tensor)["__torch_function__"].__func__
@@ -92,17 +97,6 @@ def of_class(tensor: torch.Tensor, cls: Any) -> Any:
 FETCHES = {"_plain": plain}
 
 
-def among(classes: dict[int, type], *values: Any) -> list[type]:
-    """Which of the classes of stand-ins are among arguments, in the order in which torch asks them."""
-    found: list[type] = []
-    for value in flat(values):
-        cls = classes.get(id(value))
-        if cls is not None and cls not in found:
-            at = next((i for i, other in enumerate(found) if issubclass(cls, other)), len(found))
-            found.insert(at, cls)
-    return found
-
-
 def flat(values: Any) -> list[Any]:
     """The tensors among arguments, as deep as torch looks for them."""
     found = []
@@ -114,3 +108,78 @@ def flat(values: Any) -> list[Any]:
         elif isinstance(value, dict):
             found += flat(value.values())
     return found
+
+
+def nobody(func: Any, classes: Any, args: Any, kwargs: Any) -> Any:
+    """Where no program's code is asked."""
+    return NotImplemented
+
+
+class Rules:
+    """Who has a say in what is computed: the classes of tensors, and torch function modes that the frame has entered.
+
+    Args:
+        guards: get that torch asks classes at all.
+        by_program: what they make of an operation, see ``class_rules.py``.
+    """
+
+    def __init__(self, guards: GuardSet, by_program: Callable[..., Any]) -> None:
+        self.guards = guards
+        self.by_program = by_program
+        self.classes: dict[int, type] = {}  # id(stand-in) -> its class
+        self.is_plain = 0  # how often all tensors are to be plain ones meanwhile
+        self.open_unasked: list[int] = []  # the steps at which the program has said so
+        self.modes: list[tuple[Any, int]] = []  # and those at which it has entered modes
+
+    def know(self, fake: Any, cls: type) -> None:
+        """A stand-in is of a class with rules."""
+        asks = torch_private.asks_classes
+        self.guards.guard(self.guards.const(asks), "true", "{v}() is True")
+        self.classes[id(fake)] = cls
+
+    def plain_source(self, fake: Any, source: Source) -> Source:
+        """Where code finds the plain tensor for a stand-in from outside."""
+        return source.step("plain") if id(fake) in self.classes else source
+
+    def among(self, *values: Any) -> list[type]:
+        """The classes among arguments that have rules now, in the order in which torch asks them."""
+        found: list[type] = []
+        for value in flat(values) if self.classes and not self.is_plain else ():
+            cls = self.classes.get(id(value))
+            if cls is not None and cls not in found:
+                at = next((i for i, other in enumerate(found) if issubclass(cls, other)), len(found))
+                found.insert(at, cls)
+        return found
+
+    def have_a_say(self, *values: Any) -> bool:
+        """Is it for the program to say what an operation on these does, or of which class its result is?"""
+        return bool(self.modes or self.among(*values))
+
+    def is_watched(self, fake: Any) -> bool:
+        """Does the program's own code see which operation it is that is done to the stand-in?"""
+        cls = None if self.is_plain else self.classes.get(id(fake))
+        return bool(self.modes) or (cls is not None and not has_default_rules(cls))
+
+    def refuse(self, fake: Any) -> None:
+        """Break at a tensor of a class that has not been asked."""
+        cls = None if self.is_plain else self.classes.get(id(fake))
+        if cls is not None:
+            raise Break(f"a tensor of class {cls.__qualname__} in what does not ask its class", HINT)
+
+    @contextlib.contextmanager
+    def as_plain(self) -> Iterator[None]:
+        """All tensors are plain ones meanwhile."""
+        self.is_plain += 1
+        try:
+            yield
+        finally:
+            self.is_plain -= 1
+
+    def ask(self, tracer: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the program makes of an operation of torch's, called as torch does: without the tracer's own mode."""
+        modes = torch_private.function_modes()
+        torch_private.set_function_modes([mode for mode in modes if mode is not tracer])
+        try:
+            return self.by_program(func, (), args, kwargs)
+        finally:
+            torch_private.set_function_modes(modes)

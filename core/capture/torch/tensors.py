@@ -6,10 +6,9 @@ device, aliasing) and is recorded as one node.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import FrameSummary
 from typing import Any
@@ -65,6 +64,7 @@ class Tracer(TorchFunctionMode):
         reads_numbers: may a number be read out of a tensor in the graph?
         dense_gradients: is the backward a graph, which cannot hold sparse tensors?
         witness: sees the program's code run.
+        by_rules: what tensors' classes and the program's modes make of an operation.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Tracer(TorchFunctionMode):
         witness: ReentryWatch | None = None,
         caller: Callable[[], Callable[..., Any]] = lambda: call_here,
         step: Callable[[], int] = lambda: 0,
-        by_rules: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None,
+        by_rules: Callable[..., Any] = tensor_classes.nobody,
     ) -> None:
         super().__init__()
-        self.caller, self.step, self.by_rules = caller, step, by_rules
+        self.caller, self.step = caller, step
         self.symbols = symbols
         self.guards = guards
         self.origin = origin
@@ -93,7 +93,7 @@ class Tracer(TorchFunctionMode):
         self.inputs: list[GraphInput] = []
         self.adopted: dict[int, tuple[Any, Source]] = {}  # id(stand-in) -> (real tensor, source)
         self.stand_ins: dict[int, Any] = {}  # id(real tensor) -> stand-in
-        self.classes: dict[int, type] = {}  # id(stand-in) -> its class, if that has rules, see ``tensor_classes``
+        self.rules = tensor_classes.Rules(guards, by_rules)
         self.attributes: dict[int, dict[str, Any]] = {}  # id(stand-in) -> what the frame has set on a tensor of its own
         self.kept: list[Any] = []
         self.versions: dict[int, int] = {}
@@ -104,9 +104,6 @@ class Tracer(TorchFunctionMode):
         self.data_writes = 0  # how many give a tensor from outside other data
         self.tape = Tape()
         self.pause = False
-        self.is_plain = 0  # how often are tensors of classes with rules to be plain ones meanwhile?
-        self.open_unasked: list[int] = []  # the steps that said so
-        self.modes: list[tuple[Any, int]] = []  # the program's torch function modes, and the steps that entered them
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
         self.open_scopes: list[InferenceScope] = []
@@ -141,16 +138,10 @@ class Tracer(TorchFunctionMode):
         self.stand_ins[id(real)] = fake
         self.adopted[id(fake)] = (real, source)
         if ruled:
-            self.know_class(fake, type(real))
+            self.rules.know(fake, type(real))
         self.kept.append((real, fake))
         self.versions[id(fake)] = metadata.version_of(fake)
         return fake
-
-    def know_class(self, fake: Any, cls: type) -> None:
-        """The stand-in is of a class that has rules, which hold where torch asks classes at all."""
-        asks = torch_private.asks_classes
-        self.guards.guard(self.guards.const(asks), "true", "{v}() is True")
-        self.classes[id(fake)] = cls
 
     def _wrapper(self, real: Any, source: Source) -> Any:
         """The stand-in for a tensor of a subclass: of that subclass, around stand-ins for its inner tensors."""
@@ -167,10 +158,6 @@ class Tracer(TorchFunctionMode):
         found = self.adopted.get(id(value)) if is_stand_in(value) else None
         return value if found is None else found[0]
 
-    def plain_source(self, fake: Any, source: Source) -> Source:
-        """Where code finds the plain tensor for a stand-in from outside."""
-        return source.step("plain") if id(fake) in self.classes else source
-
     def source_of(self, fake: Any) -> Source | None:
         """Where a stand-in came from; None for one made by an operation."""
         found = self.adopted.get(id(fake))
@@ -178,15 +165,14 @@ class Tracer(TorchFunctionMode):
 
     def node_of(self, fake: Any) -> fx.Node:
         """The node that computes a stand-in; one from outside becomes a placeholder on first use."""
-        if id(fake) in self.classes and not self.is_plain and not self.pause:
-            name = self.classes[id(fake)].__qualname__
-            raise Break(f"a tensor of class {name} in what does not ask its class", wrapper_subclasses.HINT)
+        if not self.pause:
+            self.rules.refuse(fake)
         node = self.nodes.get(id(fake))
         if node is None:
             found = self.adopted.get(id(fake))
             if found is None:
                 raise Break("a tensor of unknown origin", "this is a limit of capture; please report it")
-            node = self._placeholder(fake, self.plain_source(fake, found[1]))
+            node = self._placeholder(fake, self.rules.plain_source(fake, found[1]))
             self.nodes[id(fake)] = node
         return node
 
@@ -210,8 +196,8 @@ class Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.pause:
             return func(*args, **kwargs)
-        if self.by_rules is not None and self._has_rules(func, args, kwargs):
-            return self.by_rules(func, args, kwargs)
+        if self.rules.have_a_say(args, kwargs):
+            return self.rules.by_program(func, classes, args, kwargs)
         if not original_functions.is_own(func):
             func = original_functions.behind(func)
         if func is torch.Tensor.new and any(type(a) is torch.Size for a in (*args[1:], *kwargs.values())):
@@ -269,35 +255,6 @@ class Tracer(TorchFunctionMode):
         self.record(func, args, kwargs, result)
         return result
 
-    def _has_rules(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Is it for the program to say what the operation does, or of which class its result is?"""
-        if self.modes:
-            return True
-        return bool(self.classes) and not self.is_plain and bool(tensor_classes.among(self.classes, args, kwargs))
-
-    def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the program's own code makes of an operation, which it takes for torch that asks."""
-        modes = torch_private.function_modes()
-        torch_private.set_function_modes([mode for mode in modes if mode is not self])
-        try:
-            return self.by_rules(func, args, kwargs) if self.by_rules is not None else NotImplemented
-        finally:
-            torch_private.set_function_modes(modes)
-
-    def is_watched(self, fake: Any) -> bool:
-        """Does the program's own code see which operation it is that is done to the stand-in?"""
-        cls = None if self.is_plain else self.classes.get(id(fake))
-        return bool(self.modes) or (cls is not None and not tensor_classes.has_default_rules(cls))
-
-    @contextlib.contextmanager
-    def as_plain(self) -> Iterator[None]:
-        """Tensors of classes with rules are plain tensors meanwhile."""
-        self.is_plain += 1
-        try:
-            yield
-        finally:
-            self.is_plain -= 1
-
     def call_whole(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a function as one operation, without the modes that it would ask first."""
         if any(isinstance(a, type) for a in (*args, *kwargs.values())):
@@ -318,7 +275,7 @@ class Tracer(TorchFunctionMode):
         found = self.adopted.get(id(args[0]))
         if found is not None:
             real, source = found
-            if id(args[0]) in self.classes and not tensor_classes.has_default_rules(type(real)):
+            if id(args[0]) in self.rules.classes and not tensor_classes.has_default_rules(type(real)):
                 raise Break(f"Tensor.{name} of a {type(real).__qualname__}, which has its own __torch_function__")
             before = metadata.ask(real, name)
             asked = source.attr(name)
@@ -371,7 +328,7 @@ class Tracer(TorchFunctionMode):
                 name = metadata.question(func)
                 raise Break(f"Tensor.{name} is not among what is guarded about a tensor", "ask outside compiled code")
             return None
-        if self.modes:
+        if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrapper_subclasses.HINT)
         target, call_args, kind = self._target(func, args)
         node_args = self._map(call_args)
@@ -424,7 +381,7 @@ class Tracer(TorchFunctionMode):
 
     def record_state(self, func: Callable[..., Any], *args: Any) -> Any:
         """Append a call that changes torch's global state (grad mode, autocast), after having run it."""
-        if self.modes:
+        if self.rules.modes:
             raise Break("torch's global state is set within a torch function mode", "set it outside")
         result = func(*args)
         node = self.graph.call_function(func, args)
@@ -622,7 +579,7 @@ class Tracer(TorchFunctionMode):
 
     def finish(self, outputs: list[Any]) -> None:
         """Close the graph over these stand-ins (or symbols), and drop look-ups that nothing uses."""
-        with self.as_plain():
+        with self.rules.as_plain():
             self.graph.output(tuple(self._map(o) for o in outputs))
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node.target is operator.getitem and not node.users:

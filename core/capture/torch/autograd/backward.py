@@ -218,7 +218,7 @@ def _leaves(vm: Interpreter, outputs: tuple[Any, ...], inputs: tuple[Any, ...] |
     if not known or not all(metadata.ask(real, "is_leaf") for real, _ in outside):
         raise Break(f"{BACKWARD} through a tensor from outside that was computed of others", HINT)
     found = reached if inputs is None else list(dict.fromkeys(inputs))
-    plain = all(type(leaf) is torch_private.FakeTensor and id(leaf) not in tracer.classes for leaf in found)
+    plain = all(type(leaf) is torch_private.FakeTensor and id(leaf) not in tracer.rules.classes for leaf in found)
     if not found or not plain:
         raise Break(f"{BACKWARD} without a tensor that it goes back to, or to one of a subclass", HINT)
     with torch_private.DisableTorchFunction():

@@ -15,7 +15,6 @@ from jitney.capture import metadata
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.python.containers import iterable
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import tensor_classes
 from jitney.capture.torch.autograd import transforms
 from jitney.torch_compat import torch_private
 
@@ -67,7 +66,7 @@ def tensors_of(vm: Interpreter, value: Any, what: str, optional: bool = False) -
     made = (value,) if isinstance(value, torch.Tensor) else vm.native(tuple, iterable(vm, value))
     if not all(type(t) is torch_private.FakeTensor or (optional and t is None) for t in made):
         raise Break(f"{what} of what are no plain tensors", HINT)
-    if not vm.tracer.is_plain and tensor_classes.among(vm.tracer.classes, made):
+    if vm.tracer.rules.among(made):
         raise Break(f"{what} of a tensor whose class has rules of its own", HINT)
     return made
 
