@@ -29,7 +29,7 @@ from jitney.capture.interpreter.resume import pops
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.capture.tables import Handlers
-from jitney.capture.torch import class_rules
+from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.stand_in_attributes import drop_gradients
 from jitney.capture.world import late_warnings
 from jitney.config import config
@@ -184,7 +184,7 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
             vm.frames.append(_root(vm, target, start.arguments, start.cells))
             _refuse_entered(vm)
             value = vm.run()
-            class_rules.refuse_open(vm)
+            torch_function.refuse_open(vm)
             if vm.pending is not None:
                 raise vm.pending
             if settings.drops_gradients:
@@ -281,7 +281,7 @@ def _stop(vm: Loop, reason: Break) -> events.GraphBreak:
     known = vm.forced.get(frame.step)
     if known is not None and known.user_stack:
         stack = known.user_stack
-    class_rules.refuse_open(vm, reason.reason)
+    torch_function.refuse_open(vm, reason.reason)
     undone = vm.nesting or vm.steps != frame.step or vm.tracer.op_count != vm.nodes_before
     asked_for = known is not None and known.is_at(frame.info.code, frame.at)  # then the instruction has not begun
     if undone or (not asked_for and _takes_iterator(vm, frame)):

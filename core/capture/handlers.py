@@ -14,7 +14,7 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import class_rules, control_flow, conversions, flex_attention, optimizers, parameters
+from jitney.capture.torch import control_flow, conversions, flex_attention, optimizers, parameters
 from jitney.capture.torch.autograd import (
     backward,
     checkpoints,
@@ -25,6 +25,7 @@ from jitney.capture.torch.autograd import (
     transforms,
     vjp,
 )
+from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.distributed import data_parallel
 from jitney.capture.torch.sequences import ctc, packed, scans, spectrograms
 from jitney.capture.world import draws, late_warnings
@@ -45,7 +46,7 @@ TORCH = (
     backward.special,
     hooks.special,
     checkpoints.special,
-    class_rules.special,
+    torch_function.special,
     control_flow.special,
     conversions.special,
     ctc.special,

@@ -8,7 +8,7 @@ from typing import Any
 
 from jitney.capture.interpreter.iterators import parts
 from jitney.capture.numpy.memory import FETCHES
-from jitney.capture.torch import tensor_classes
+from jitney.capture.torch.classes import tensor_classes
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.condition import first_unmet
 from jitney.guards.source import item_of

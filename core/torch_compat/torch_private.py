@@ -417,6 +417,11 @@ def global_module_hooks() -> dict[str, dict[int, Any]]:
 DisableTorchFunction: Any = torch._C.DisableTorchFunction
 # The same for __torch_function__ of classes alone, as tensors of a subclass are looked at (``testing``).
 DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
+# Makes a tensor of a class around another one's data, without history.
+make_subclass: Any = torch.Tensor._make_subclass
+# What enters and leaves a mode of the program's, which capture interprets.
+ENTERS_MODE: tuple[Any, ...] = (torch.overrides.TorchFunctionMode.__enter__, torch.overrides._push_mode)
+LEAVES_MODE: tuple[Any, ...] = (torch.overrides.TorchFunctionMode.__exit__, torch.overrides._pop_mode)
 # Does torch ask classes for their __torch_function__, here and now?
 asks_classes: Callable[[], bool] = torch._C._is_torch_function_enabled
 
@@ -562,22 +567,22 @@ tensor_classes: set[Any] = torch._tensor_classes
 default_tensor_device: Callable[[], Any] = _C._get_default_device
 
 __all__ = [
-    "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OPTIMIZER_HOOKS",
-    "OP_NAMESPACES", "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION", "BackwardHookFunction", "CustomOpDef",
-    "DataDependentOutputException", "DeviceContext", "DimDynamic", "DisableAutocast", "DynamicOutputShapeException",
-    "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",
-    "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
-    "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource", "UnsupportedFakeTensorException",
-    "advise_is_size", "asks_classes", "assert_async", "autocast_available", "batched", "constrain_size", "control_flow",
-    "core_decompositions", "current_accelerator", "current_autograd_node", "default_tensor_device",
-    "deterministic_algorithms", "disabled_torch_function", "dispatch_kept", "dispatch_mode_depth", "expect_true",
-    "foreach_copy", "forget_reals", "forward_ad_active", "free_unbacked_symbols", "function_mode_depth",
-    "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
-    "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
-    "group_tensors", "is_composite", "is_traced", "jacobians", "log_api_usage", "module_call", "next_sequence_number",
-    "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "pack_padded", "pad_packed",
-    "python_kernels", "run_on_stand_ins", "safe_softmax", "set_function_modes", "set_grad_enabled",
-    "statically_known_true", "suggest_memory_format", "sympy_interp", "tensor_classes", "traces_symbolically",
-    "tracing_state", "transforms_active", "undecided", "value_when_captured", "without_modes",
-    "without_saved_tensor_hooks",
+    "DISABLED_CODE", "ENTERS_MODE", "FUNCTION_MODE_CALLS", "LEAVES_MODE", "MODULE_CALL_FILE", "NEEDS_DATA",
+    "OPERATOR_CLASSES", "OPTIMIZER_HOOKS", "OP_NAMESPACES", "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION",
+    "BackwardHookFunction", "CustomOpDef", "DataDependentOutputException", "DeviceContext", "DimDynamic",
+    "DisableAutocast", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "GlobalStateGuard",
+    "GuardOnDataDependentSymNode", "InferenceModeGuard", "LeanFakeTensorMode", "NamedSource", "PythonArithmetic",
+    "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext", "TensorBase", "TensorGuards", "TorchDispatchMode",
+    "TorchShapeEnv", "TorchSource", "UnsupportedFakeTensorException", "advise_is_size", "asks_classes",
+    "assert_async", "autocast_available", "batched", "constrain_size", "control_flow", "core_decompositions",
+    "current_accelerator", "current_autograd_node", "default_tensor_device", "deterministic_algorithms",
+    "disabled_torch_function", "dispatch_kept", "dispatch_mode_depth", "expect_true", "foreach_copy", "forget_reals",
+    "forward_ad_active", "free_unbacked_symbols", "function_mode_depth", "function_mode_enabled", "function_modes",
+    "functionalization", "functionalization_active", "functionalization_first", "functionalization_skipped",
+    "global_module_hooks", "grad_and_value_impl", "grad_impl", "group_tensors", "is_composite", "is_traced",
+    "jacobians", "log_api_usage", "make_subclass", "module_call", "next_sequence_number", "numpy", "op_database",
+    "out_of_tree_device", "outside_torch_compile", "pack_padded", "pad_packed", "python_kernels", "run_on_stand_ins",
+    "safe_softmax", "set_function_modes", "set_grad_enabled", "statically_known_true", "suggest_memory_format",
+    "sympy_interp", "tensor_classes", "traces_symbolically", "tracing_state", "transforms_active", "undecided",
+    "value_when_captured", "without_modes", "without_saved_tensor_hooks",
 ]  # fmt: skip

@@ -42,8 +42,9 @@ from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
-from jitney.capture.torch import rows, tensor_classes
+from jitney.capture.torch import rows
 from jitney.capture.torch.autograd.backward import backward
+from jitney.capture.torch.classes import tensor_classes
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.world import draws, late_warnings

@@ -35,8 +35,8 @@ from jitney.capture.python import type_slots
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
 from jitney.capture.torch.autograd import tape
+from jitney.capture.torch.classes.tensor_classes import of_class
 from jitney.capture.torch.parameters import as_buffer, as_parameter
-from jitney.capture.torch.tensor_classes import of_class
 from jitney.capture.world.record import CONTENT_TYPES
 from jitney.capture.world.set_order import is_like, ordered_set, table_size
 from jitney.guards import Pool, Program
@@ -150,7 +150,7 @@ class Rebuilder:
         if source is not None:
             return self.remember(value, self.program.expression(source))
         used_up = tape.used_up(self.vm.tracer, value)
-        self.outputs.append(self._detached(value) if used_up else value)
+        self.outputs.append(tape.detached(self.vm.tracer, value) if used_up else value)
         text = f"_o{len(self.outputs) - 1}"
         if used_up:
             text = self.assign(value, f"{self.constant(with_used_up_graph)}({text}, ({self._ways_back(value)}))")
@@ -175,13 +175,6 @@ class Rebuilder:
         if not self.goes_on:
             return ""
         return self.each([leaf for leaf in tape.leaves((value,)) if self.vm.tracer.source_of(leaf) is not None])
-
-    def _detached(self, value: Any) -> Any:
-        """A stand-in without the history of this one, as another result of the graph."""
-        with torch_private.DisableTorchFunction():
-            made = value.detach()
-        self.vm.tracer.record(torch.Tensor.detach, (value,), {}, made)
-        return made
 
     def _array(self, value: Array) -> str:
         """An array over the tensor's memory, or a scalar with its value."""

@@ -24,7 +24,7 @@ from jitney.capture.python.containers import settle_among
 from jitney.capture.python.operators import truth
 from jitney.capture.python.type_slots import name_in_c
 from jitney.capture.tables import Handlers
-from jitney.capture.torch import class_rules
+from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.optimizers import in_optimizer
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
@@ -78,7 +78,7 @@ class Loop(Interpreter):
                 witness,
                 self.caller,
                 self.break_step,
-                functools.partial(class_rules.call, self),
+                functools.partial(torch_function.call, self),
             ),
             wrapper,
             adopt_array=lambda value, source: adopt(self, value, source),

@@ -29,7 +29,7 @@ from jitney.capture.python.classes import (
     store_class_attr,
     written_class_attr,
 )
-from jitney.capture.torch import tensor_classes
+from jitney.capture.torch.classes import tensor_classes
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,

@@ -55,8 +55,9 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import class_rules, conversions, launches, overloads, tensor_classes
+from jitney.capture.torch import conversions, launches
 from jitney.capture.torch.autograd import functions as autograd_functions
+from jitney.capture.torch.classes import objects, tensor_classes, torch_function
 from jitney.capture.torch.distributed import collectives
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
@@ -90,8 +91,8 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     special = vm.handlers.functions.get(id(fn))
     if special is not None:
         arity.check(fn, args, kwargs)
-        if vm.tracer.rules.classes and class_rules.are_asked(vm, fn, args, kwargs):
-            return class_rules.ask(vm, fn, args, kwargs)
+        if vm.tracer.rules.classes and torch_function.are_asked(vm, fn, args, kwargs):
+            return torch_function.ask(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
     refuse_uncaptured(vm, fn, "call of a function")
     caller = CALLERS.get(type(fn))
@@ -161,8 +162,8 @@ def _may_differ(vm: Interpreter, value: Any) -> bool:
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
-    if overloads.are_in(args, kwargs) and (fn.__module__ or "").startswith("torch"):
-        return overloads.call(vm, fn, args, kwargs)
+    if objects.are_in(args, kwargs) and (fn.__module__ or "").startswith("torch"):
+        return objects.call(vm, fn, args, kwargs)
     args = [expose(vm, a) for a in args]
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
@@ -281,8 +282,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         if (type(args[0]) in STAND_INS or type(args[0]) in OWN_TYPES) and fn.__name__ != "__init__":
             return stand_ins_method(vm, args[0], fn.__name__, args[1:], kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
-        if overloads.are_in(args, kwargs):
-            return overloads.call(vm, fn, args, kwargs)
+        if objects.are_in(args, kwargs):
+            return objects.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if args[0] is None or not issubclass(type(args[0]), fn.__objclass__):  # nothing is bound to None
         return vm.native(fn, *args, **kwargs)
@@ -291,8 +292,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
 
 def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if policy.is_torch_op(fn):
-        if overloads.are_in(args, kwargs):
-            return overloads.call(vm, fn, args, kwargs)
+        if objects.are_in(args, kwargs):
+            return objects.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if id(fn) in policy.CONSTANTS:
         return policy.CONSTANTS[id(fn)]
@@ -476,7 +477,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     if cls is torch_private.InferenceModeGuard:
         return vm.world.mark_fresh(InferenceScope(*map(specialise, args)))
     if cls is torch_private.DisableTorchFunctionSubclass:
-        return vm.world.mark_fresh(class_rules.Unasked())
+        return vm.world.mark_fresh(torch_function.Unasked())
     if not cls.__flags__ & HEAP or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:

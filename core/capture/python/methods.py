@@ -37,7 +37,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
-from jitney.capture.torch import class_rules, overloads
+from jitney.capture.torch.classes import objects, torch_function
 from jitney.capture.torch.stand_in_attributes import python_type, store_tensor_attr, tensor_attr
 from jitney.capture.world import draws
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -138,14 +138,14 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         vm.world.read_orders_within(expose(vm, owner))
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
-            return vm.handlers.arrays.from_tensor(vm, class_rules.as_plain_tensor(vm, owner))
+            return vm.handlers.arrays.from_tensor(vm, torch_function.as_plain_tensor(vm, owner))
         if name != "__init__" and (getattr(fn, "__objclass__", None) is object or _is_objects(owner, name)):
             return stand_ins_method(vm, owner, name, args, kwargs)
         special = vm.handlers.functions.get(id(getattr(torch.Tensor, name, None)))
         if special is not None:
             return vm.call(getattr(torch.Tensor, name), owner, *args, **kwargs)
-        if overloads.are_in(args, kwargs):
-            return overloads.call(vm, fn, args, kwargs)
+        if objects.are_in(args, kwargs):
+            return objects.call(vm, fn, args, kwargs)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):

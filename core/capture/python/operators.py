@@ -41,7 +41,7 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import delitem, dict_contains, getitem, iterable, settle_among, tell_apart
-from jitney.capture.torch import overloads
+from jitney.capture.torch.classes import objects
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.host_comparisons import host_comparison, host_truth
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -174,7 +174,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if type(b) in STAND_INS or type(b) in PLAIN:
             if type(a) in STAND_INS or type(a) in PLAIN:
                 return vm.native(BINARY[symbol], a, b)
-        if overloads.takes_over(a) or overloads.takes_over(b):
+        if objects.takes_over(a) or objects.takes_over(b):
             return _overloaded(vm, symbol, a, b)
     base = symbol.rstrip("=")
     name = METHODS[base]
@@ -252,9 +252,9 @@ def _overloaded(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     owners = [(a, f"__{name}__"), (a, f"__i{name}__"), (b, f"__r{name}__")]
     own = [method for owner, at in owners if (method := python_method(vm, owner, at)) is not None]
     if not own:
-        return overloads.call(vm, BINARY[symbol], [a, b], {})
+        return objects.call(vm, BINARY[symbol], [a, b], {})
     if type(a) in STAND_INS and symbol == symbol.rstrip("="):
-        value = overloads.call(vm, getattr(torch.Tensor, f"__{name}__"), [a, b], {})
+        value = objects.call(vm, getattr(torch.Tensor, f"__{name}__"), [a, b], {})
         return vm.call(own[0], b, a) if value is NotImplemented else value
     value = vm.call(own[0], a, b) if len(own) == 1 and type(b) in STAND_INS else NotImplemented
     if value is NotImplemented:

@@ -43,3 +43,14 @@ def is_torch_own(node: fx.Node) -> bool:
         return getattr(node.target, "namespace", "") in ("aten", "prims")
     module = getattr(node.target, "__module__", None) or ""
     return node.op == "call_method" or module.partition(".")[0] in ("torch", "_operator")
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of what torch says."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else ""
+
+
+def identifier(text: str) -> str:
+    """The text as the end of a name in generated code."""
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[-60:]

@@ -12,7 +12,7 @@ from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.torch import wrapper_subclasses
+from jitney.capture.torch.classes import wrappers
 from jitney.capture.world.record import ABSENT
 from jitney.torch_compat import torch_private
 
@@ -67,7 +67,7 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     if name in TENSOR_SPECIAL:
         raise Break(f"Tensor.{name} belongs to autograd's own bookkeeping", "read it outside compiled code")
     if type(tensor) is not torch_private.FakeTensor:
-        wrapper_subclasses.refuse_attribute(tensor, name)
+        wrappers.refuse_attribute(tensor, name)
     source = vm.tracer.source_of(tensor)
     if source is not None:
         real = vm.tracer.real_of(tensor)

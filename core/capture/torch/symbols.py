@@ -14,7 +14,7 @@ from torch import fx
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import PLAIN_TENSORS
-from jitney.capture.torch import wrapper_subclasses
+from jitney.capture.torch.classes import wrappers
 from jitney.capture.torch.function_names import is_torch_own
 from jitney.config import config
 from jitney.guards import Source
@@ -111,9 +111,9 @@ class Symbols:
             except Exception as error:
                 name = parts.cls.__qualname__
                 raise Break(
-                    f"the __tensor_unflatten__ of {name} raised {type(error).__name__}", wrapper_subclasses.HINT
+                    f"the __tensor_unflatten__ of {name} raised {type(error).__name__}", wrappers.HINT
                 ) from None
-            wrapper_subclasses.check_made(fake, real)
+            wrappers.check_made(fake, real)
             fake.requires_grad_(real.requires_grad)
             if real.requires_grad and not real.is_leaf:
                 fake = Inner.apply(fake)

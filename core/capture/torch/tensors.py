@@ -24,9 +24,17 @@ from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, PLAIN_TENSORS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
-from jitney.capture.torch import conversions, tensor_classes, wrapper_subclasses
+from jitney.capture.torch import conversions
 from jitney.capture.torch.autograd.tape import Tape
-from jitney.capture.torch.function_names import OPERATORS, REFLECTED, TENSOR_FUNCTIONS, function_name
+from jitney.capture.torch.classes import tensor_classes, wrappers
+from jitney.capture.torch.function_names import (
+    OPERATORS,
+    REFLECTED,
+    TENSOR_FUNCTIONS,
+    first_line,
+    function_name,
+    identifier,
+)
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
@@ -121,7 +129,7 @@ class Tracer(TorchFunctionMode):
             return found
         plain = not subclasses.wraps(type(real))
         if plain and type(real) not in PLAIN_TENSORS and (reason := tensor_classes.refusal(type(real))):
-            raise Break(reason, wrapper_subclasses.HINT)
+            raise Break(reason, wrappers.HINT)
         with torch_private.without_modes():
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
@@ -145,11 +153,11 @@ class Tracer(TorchFunctionMode):
 
     def _wrapper(self, real: Any, source: Source) -> Any:
         """The stand-in for a tensor of a subclass: of that subclass, around stand-ins for its inner tensors."""
-        parts = wrapper_subclasses.take_apart(real)
-        with self.symbols.sizes_fixed(not wrapper_subclasses.may_vary(type(real))):
+        parts = wrappers.take_apart(real)
+        with self.symbols.sizes_fixed(not wrappers.may_vary(type(real))):
             inner = [self.adopt_checked(t, source.attr(n)) for n, t in zip(parts.names, parts.inner(real), strict=True)]
             fake = self.symbols.wrapper(real, parts, inner, source)
-        wrapper_subclasses.guard(self.guards, source, real, parts, fake)
+        wrappers.guard(self.guards, source, real, parts, fake)
         STAND_INS.add(type(fake))
         return fake
 
@@ -182,7 +190,7 @@ class Tracer(TorchFunctionMode):
         else:
             context = self.graph.inserting_before(next(iter(self.graph.nodes), None))
         with context:
-            node = self.graph.placeholder(f"arg{len(self.inputs)}_{_identifier(source.name)}")
+            node = self.graph.placeholder(f"arg{len(self.inputs)}_{identifier(source.name)}")
         node.meta["example_value"] = value
         source.wanted = True
         self.inputs.append(GraphInput(source, value, node))
@@ -313,9 +321,9 @@ class Tracer(TorchFunctionMode):
         except torch_private.UnsupportedFakeTensorException as error:
             raise Break(f"{function_name(func)}: {error}") from None
         except NotImplementedError as error:
-            raise Break(f"{function_name(func)} cannot run without data: {_first_line(error)}") from None
+            raise Break(f"{function_name(func)} cannot run without data: {first_line(error)}") from None
         except Exception as error:
-            raise Break(f"{function_name(func)} raised {type(error).__name__}: {_first_line(error)}") from None
+            raise Break(f"{function_name(func)} raised {type(error).__name__}: {first_line(error)}") from None
         finally:
             if self.witness is not None:
                 self.witness.latest = entered
@@ -329,7 +337,7 @@ class Tracer(TorchFunctionMode):
                 raise Break(f"Tensor.{name} is not among what is guarded about a tensor", "ask outside compiled code")
             return None
         if self.rules.modes:
-            raise Break(f"{function_name(func)} does not ask the torch function mode", wrapper_subclasses.HINT)
+            raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
         node_args = self._map(call_args)
         node_kwargs = self._map(kwargs)
@@ -515,7 +523,7 @@ class Tracer(TorchFunctionMode):
         """Is it a stand-in of a subclass? Breaks at one of a class that capture does not know."""
         if not subclasses.wraps(type(result)):
             return False
-        wrapper_subclasses.check_result(result)
+        wrappers.check_result(result)
         STAND_INS.add(type(result))
         return True
 
@@ -594,12 +602,3 @@ def _has_tensor(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_tensor, value.values()))
     return False
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else ""
-
-
-def _identifier(text: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[-60:]

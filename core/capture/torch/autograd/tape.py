@@ -147,3 +147,11 @@ def _raises(tracer: Any, tensor: Any, leaf: Any) -> bool:
         except RuntimeError as error:
             return USED_UP in str(error)
     return False
+
+
+def detached(tracer: Any, value: Any) -> Any:
+    """A stand-in without the history of this one, as another result of the graph."""
+    with torch_private.DisableTorchFunction():
+        made = value.detach()
+    tracer.record(torch.Tensor.detach, (value,), {}, made)
+    return made

@@ -19,6 +19,8 @@ STORIES: dict[str, Callable[[Wrap], Any]] = {}
 BREAKS = {
     "a_step_with_a_break": "print() writes to the terminal",
     "parameters_that_are_frozen_over_a_break": "print() writes to the terminal",
+    "a_result_of_what_was_frozen": "requires_grad_() on a tensor from outside",
+    "an_attack_on_the_input": "requires_grad_() on a tensor from outside",
     "the_gradient_of_an_intermediate": "Tensor.retain_grad()",
     "an_error_that_is_caught": "backward() raised RuntimeError",
     "a_gradient_that_is_deleted": "the attribute grad of a tensor is deleted",
@@ -346,6 +348,75 @@ def parameters_that_are_thawed_meanwhile(wrap: Wrap) -> Any:
 
     fn = wrap(fn)
     return [fn(batch()) for _ in range(3)], end(model), model.weight.requires_grad
+
+
+@story
+def a_judge_that_is_left_frozen(wrap: Wrap) -> Any:
+    generator, judge = nn.Linear(3, 3), nn.Linear(3, 1)
+    first, second = optim.SGD(generator.parameters(), 0.1), optim.SGD(judge.parameters(), 0.1)
+
+    def step(x: torch.Tensor) -> Any:
+        for p in judge.parameters():
+            p.requires_grad = True
+        second.zero_grad()
+        loss = (judge(x) - judge(generator(x).detach())).mean().tanh()
+        loss.backward()
+        second.step()
+        for p in judge.parameters():
+            p.requires_grad = False
+        first.zero_grad()
+        fooled = judge(generator(x)).mean().tanh()
+        fooled.backward()
+        first.step()
+        return loss.detach(), fooled.detach()
+
+    step = wrap(step)
+    return [step(batch()) for _ in range(4)], end(generator), end(judge), judge.weight.requires_grad
+
+
+@story
+def layers_that_are_frozen_one_after_the_other(wrap: Wrap) -> Any:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))
+
+    def step(x: torch.Tensor, epoch: int) -> list[str]:
+        for i, layer in enumerate(model):
+            for p in layer.parameters():
+                p.requires_grad = i >= epoch
+        model.zero_grad()
+        model(x).square().mean().backward()
+        return [name for name, p in model.named_parameters() if p.requires_grad]
+
+    step = wrap(step)
+    names = [step(batch(), epoch) for epoch in (0, 1, 2, 0)]
+    return torch.tensor(list(map(len, names))), end(model)
+
+
+@story
+def a_result_of_what_was_frozen(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 2)
+
+    def fn(x: torch.Tensor, flag: bool) -> torch.Tensor:
+        model.weight.requires_grad_(flag)
+        return model(x).square().sum()
+
+    fn = wrap(fn)
+    for flag in (False, True, True, False):
+        fn(batch(), flag).backward()
+    return end(model)
+
+
+@story
+def an_attack_on_the_input(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 2)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.requires_grad = True
+        model(x).square().sum().backward()
+        return torch.clamp(x + 0.1 * x.grad.sign(), 0, 1)
+
+    fn, x = wrap(fn), batch()
+    fn(x).sum().backward()
+    return x.detach(), x.grad, end(model)
 
 
 @story

@@ -18,7 +18,7 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import PLAIN_TENSORS, is_stand_in
-from jitney.capture.torch.wrapper_subclasses import HARMLESS, HINT, REFUSED_MODULES
+from jitney.capture.torch.classes.wrappers import HARMLESS, HINT, REFUSED_MODULES
 from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
 from jitney.torch_compat import subclasses, torch_private
@@ -120,7 +120,7 @@ class Rules:
 
     Args:
         guards: get that torch asks classes at all.
-        by_program: what they make of an operation, see ``class_rules.py``.
+        by_program: what they make of an operation, see ``torch_function.py``.
     """
 
     def __init__(self, guards: GuardSet, by_program: Callable[..., Any]) -> None:

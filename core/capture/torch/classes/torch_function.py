@@ -16,10 +16,10 @@ from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import tensor_classes
-from jitney.capture.torch.overloads import NAME, are_in
+from jitney.capture.torch.classes import tensor_classes
+from jitney.capture.torch.classes.objects import NAME, are_in
+from jitney.capture.torch.classes.wrappers import HINT
 from jitney.capture.torch.stand_in_attributes import python_type
-from jitney.capture.torch.wrapper_subclasses import HINT
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _as_subclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return as_class(vm.tracer, *args)
 
 
-@special(torch.Tensor._make_subclass)
+@special(torch_private.make_subclass)
 def _make_subclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or kwargs or not is_stand_in(args[1]):
         raise Break("Tensor._make_subclass() is called with these arguments", HINT)
@@ -238,7 +238,7 @@ def _exit_unasked(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 # ------------------------------------------------------------------ modes
 
 
-@special(MODE.__enter__, torch.overrides._push_mode)
+@special(*torch_private.ENTERS_MODE)
 def _enter(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     mode = args[0]
     if not isinstance(mode, MODE) or trusted(type(mode)) or kwargs:
@@ -247,7 +247,7 @@ def _enter(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return mode
 
 
-@special(MODE.__exit__, torch.overrides._pop_mode)
+@special(*torch_private.LEAVES_MODE)
 def _exit(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     modes = vm.tracer.rules.modes
     if not modes or (args and modes[-1][0] is not args[0]):
