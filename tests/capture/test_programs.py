@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from captured import python_idioms, research_idioms, torch_idioms, training_idioms, values
+from captured import project_idioms, python_idioms, research_idioms, torch_idioms, training_idioms, values
 from captured.table import Program
 
 import jitney
 from jitney import events
 
-MODULES = (values, torch_idioms, python_idioms, research_idioms, training_idioms)
+MODULES = (values, torch_idioms, python_idioms, research_idioms, training_idioms, project_idioms)
 ROWS = [row for module in MODULES for row in module.program.rows]
 
 
