@@ -206,9 +206,9 @@ def _as_subclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(torch_private.make_subclass)
 def _make_subclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) != 2 or kwargs or not is_stand_in(args[1]):
+    if len(args) not in (2, 3) or kwargs or not is_stand_in(args[1]) or args[2:] not in ([], [False]):
         raise Break("Tensor._make_subclass() is called with these arguments", HINT)
-    cls, data = args
+    cls, data = args[:2]
     with vm.tracer.rules.as_plain():
         return as_class(vm.tracer, vm.native(torch.Tensor.detach, data), cls, new=True)
 
