@@ -301,6 +301,8 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         if fn in policy.STATE_QUERIES:
             vm.tracer.grad_questions += fn is torch.is_grad_enabled
             return vm.native(fn, *args, **kwargs)
+        if vm.tracer.rules.modes and fn is torch_private.set_grad_enabled:  # the only one that asks modes
+            return vm.native(vm.tracer.rules.ask, vm.tracer, fn, *map(specialise, args))
         return vm.native(vm.tracer.record_state, fn, *map(specialise, args))
     if policy.is_query(fn) and not has_tensor(args):
         value = vm.native(fn, *args, **kwargs)

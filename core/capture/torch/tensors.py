@@ -389,8 +389,6 @@ class Tracer(TorchFunctionMode):
 
     def record_state(self, func: Callable[..., Any], *args: Any) -> Any:
         """Append a call that changes torch's global state (grad mode, autocast), after having run it."""
-        if self.rules.modes:
-            raise Break("torch's global state is set within a torch function mode", "set it outside")
         result = func(*args)
         node = self.graph.call_function(func, args)
         node.meta["user_stack"] = self.origin()
@@ -400,6 +398,8 @@ class Tracer(TorchFunctionMode):
 
     def enter_device(self, device: torch.device) -> torch.device:
         """Begin a block of another default device, here and, unless it ends before, in the graph."""
+        if self.rules.modes:
+            raise Break("a default device begins within a torch function mode", "begin it outside")
         self.record_state(enter_device, device)
         self.open_devices.append(next(iter(reversed(self.graph.nodes))))
         return device

@@ -85,6 +85,31 @@ def test_modes_that_the_frame_makes() -> None:
             torch.testing.assert_close(compiled(t(2, 3)), fn(t(2, 3)))
 
 
+def test_a_mode_sees_that_gradients_are_switched_off() -> None:
+    class Names(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(f"{func.__name__}{args[-1:] if func is torch._C._set_grad_enabled else ''}")
+            return func(*args, **(kwargs or {}))
+
+    def fn(x: torch.Tensor) -> Any:
+        with Names() as mode:
+            with torch.no_grad():
+                y = x * 2
+            with torch.autocast("cpu", dtype=torch.bfloat16), torch.enable_grad():
+                z = x @ x.t()
+        return y.requires_grad, z.requires_grad, z, mode.names
+
+    compiled = compile_fn(fn, fullgraph=True)
+    for _ in range(2):
+        told, want = compiled(t(2, 3, requires_grad=True)), fn(t(2, 3, requires_grad=True))
+        assert (told[:2], told[3]) == (want[:2], want[3])
+        torch.testing.assert_close(told[2], want[2])
+
+
 def test_a_mode_from_outside_is_written_to() -> None:
     modes = Count("add", "mul"), Count("add", "mul")
 
