@@ -22,7 +22,7 @@ from jitney._util.caller_frame import call_here
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ARRAYS, PLAIN_TENSORS, STAND_INS, is_stand_in
+from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions
 from jitney.capture.torch.autograd.tape import Tape
@@ -127,9 +127,7 @@ class Tracer(TorchFunctionMode):
             if first is not source:
                 self.guards.relate(first, source, True)
             return found
-        plain = not subclasses.wraps(type(real))
-        if plain and type(real) not in PLAIN_TENSORS and (reason := tensor_classes.refusal(type(real))):
-            raise Break(reason, wrappers.HINT)
+        ruled = tensor_classes.check(type(real))
         with torch_private.without_modes():
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
@@ -137,10 +135,11 @@ class Tracer(TorchFunctionMode):
                 raise Break("a tensor that is conjugated or negated lazily", "call resolve_conj() or resolve_neg()")
             if real._is_zerotensor():
                 raise Break("a tensor of zeros without memory", "call clone()")
-            ruled = plain and type(real) not in PLAIN_TENSORS and tensor_classes.has_rules(type(real))
-            looked_at = source.step("plain") if ruled else source  # guards run nothing of the program's
-            fake = self.symbols.fake(real, looked_at) if plain else self._wrapper(real, source)
-            if type(real) is torch.nn.Buffer:
+            if subclasses.wraps(type(real)):
+                fake = self._wrapper(real, source)
+            else:  # guards run nothing of the program's
+                fake = self.symbols.fake(real, source.step("plain") if ruled else source)
+            if issubclass(type(real), torch.nn.Buffer):
                 fake._is_buffer = True
                 fake.persistent = getattr(real, "persistent", True)
         self.stand_ins[id(real)] = fake
@@ -504,19 +503,13 @@ class Tracer(TorchFunctionMode):
             self.symbols.learn_sizes(result, node)
         elif isinstance(result, torch.Tensor):
             raise Break(f"{node.target} gave a real tensor", "this is a limit of capture; please report it")
-        elif isinstance(result, tuple | list):
-            for i, item in enumerate(result):
+        elif isinstance(result, tuple | list | dict):
+            for key, item in result.items() if isinstance(result, dict) else enumerate(result):
                 if _has_tensor(item):
-                    child = self.graph.call_function(operator.getitem, (node, i))
+                    child = self.graph.call_function(operator.getitem, (node, key))
                     child.meta["example_value"] = item
                     child.meta["user_stack"] = node.meta["user_stack"]
                     self._bind(item, child)
-        elif isinstance(result, dict):
-            for key, item in result.items():
-                child = self.graph.call_function(operator.getitem, (node, key))
-                child.meta["example_value"] = item
-                child.meta["user_stack"] = node.meta["user_stack"]
-                self._bind(item, child)
 
     @staticmethod
     def _is_wrapper(result: Any) -> bool:

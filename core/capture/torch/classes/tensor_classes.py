@@ -52,6 +52,15 @@ def _refusal(cls: type) -> str:
     return ""
 
 
+def check(cls: type) -> bool:
+    """Have tensors of this class rules? Breaks at a class that is not captured."""
+    if cls in PLAIN_TENSORS or subclasses.wraps(cls):
+        return False
+    if reason := refusal(cls):
+        raise Break(reason, HINT)
+    return has_rules(cls)
+
+
 def own_classes(cls: type) -> list[type]:
     """The classes of a tensor's class that are not torch's own."""
     return [c for c in subclasses.own_classes(cls) if c not in PLAIN_TENSORS]
