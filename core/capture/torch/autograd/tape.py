@@ -142,10 +142,14 @@ def used_up(tracer: Any, tensor: Any) -> bool:
 def _raises(tracer: Any, tensor: Any, leaf: Any) -> bool:
     with tracer.fake_mode:
         cotangent = torch.empty_like(tensor).detach()
+        frozen = not leaf.requires_grad  # since then
+        leaf.requires_grad_(True)
         try:
             torch.autograd.grad(tensor, leaf, cotangent, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
             return USED_UP in str(error)
+        finally:
+            leaf.requires_grad_(not frozen)
     return False
 
 

@@ -19,6 +19,7 @@ STORIES: dict[str, Callable[[Wrap], Any]] = {}
 BREAKS = {
     "a_step_with_a_break": "print() writes to the terminal",
     "parameters_that_are_frozen_over_a_break": "print() writes to the terminal",
+    "a_number_of_what_was_frozen_since": "Tensor.item() needs the values",
     "a_result_of_what_was_frozen": "requires_grad_() on a tensor from outside",
     "an_attack_on_the_input": "requires_grad_() on a tensor from outside",
     "the_gradient_of_an_intermediate": "Tensor.retain_grad()",
@@ -372,6 +373,22 @@ def a_judge_that_is_left_frozen(wrap: Wrap) -> Any:
 
     step = wrap(step)
     return [step(batch()) for _ in range(4)], end(generator), end(judge), judge.weight.requires_grad
+
+
+@story
+def a_number_of_what_was_frozen_since(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 1)
+
+    def step(x: torch.Tensor) -> float:
+        model.requires_grad_(True)
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        model.requires_grad_(False)
+        return loss.item()
+
+    step = wrap(step)
+    return torch.tensor([step(batch()) for _ in range(3)]), end(model), model.weight.requires_grad
 
 
 @story
