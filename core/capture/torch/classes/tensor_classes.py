@@ -136,14 +136,15 @@ class Rules:
         self.guards = guards
         self.by_program = by_program
         self.classes: dict[int, type] = {}  # id(stand-in) -> its class
-        self.is_plain = 0  # how often all tensors are to be plain ones meanwhile
+        self.asked = torch_private.asks_classes()  # where the frame is called
+        self.is_plain = int(not self.asked)  # how often all tensors are to be plain ones meanwhile
         self.open_unasked: list[int] = []  # the steps at which the program has said so
         self.modes: list[tuple[Any, int]] = []  # and those at which it has entered modes
 
     def know(self, fake: Any, cls: type) -> None:
         """A stand-in is of a class with rules."""
         asks = torch_private.asks_classes
-        self.guards.guard(self.guards.const(asks), "true", "{v}() is True")
+        self.guards.guard(self.guards.const(asks), "true", f"{{v}}() is {self.asked}")
         self.classes[id(fake)] = cls
 
     def plain_source(self, fake: Any, source: Source) -> Source:
