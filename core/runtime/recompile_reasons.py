@@ -8,13 +8,13 @@ from typing import Any
 
 from jitney.capture.interpreter.iterators import parts
 from jitney.capture.numpy.memory import FETCHES
-from jitney.capture.torch.classes import tensor_classes
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.condition import first_unmet
 from jitney.guards.source import item_of
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import tensor_facts
 from jitney.runtime.entry import Entry
+from jitney.torch_compat.subclasses import plain
 
 UNKNOWN = "a tensor's metadata, which values are one object, a class's bases, or torch's global state"
 RecompileReason = tuple[str, str, str]  # the guard, what it found, the user's line (both maybe empty)
@@ -28,7 +28,7 @@ def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict
         "_parts": parts,
         "_item_of": item_of,
         **FETCHES,
-        **tensor_classes.FETCHES,
+        "_plain": plain,
     }
 
 

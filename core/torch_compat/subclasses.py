@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from jitney.torch_compat import torch_private
+
 ATOMS = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
 FIXED = (
     torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, type, types.FunctionType,
@@ -141,3 +143,15 @@ def attributes(value: Any) -> Mapping[str, Any]:
 def own_classes(cls: type) -> list[type]:
     """The classes of a tensor class that are not torch.Tensor's own."""
     return [c for c in cls.__mro__ if c not in torch.Tensor.__mro__]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the graph gets it."""
+    with torch_private.DisableTorchFunctionSubclass(), torch.enable_grad():
+        return tensor.as_subclass(torch.Tensor)
+
+
+def of_class(tensor: torch.Tensor, cls: Any) -> Any:
+    """A result of the graph as the program gets it."""
+    with torch_private.DisableTorchFunctionSubclass(), torch.enable_grad():
+        return tensor.as_subclass(cls)

@@ -44,7 +44,6 @@ from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.torch import rows
 from jitney.capture.torch.autograd.backward import backward
-from jitney.capture.torch.classes import tensor_classes
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.world import draws, late_warnings
@@ -61,7 +60,7 @@ from jitney.guards.source import item_of
 from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
 from jitney.torch_compat import markers
 from jitney.torch_compat.rng_state import RandomStates
-from jitney.torch_compat.subclasses import wraps
+from jitney.torch_compat.subclasses import plain, wraps
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -172,7 +171,7 @@ class Emitter:
         self.signature = signature
         self.pool = Pool(
             {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_item_of": item_of, **FETCHES}
-            | tensor_classes.FETCHES
+            | {"_plain": plain}
             | {"_torch": torch, "_math": math}
         )
         self.program = Program(self.pool)

@@ -35,13 +35,13 @@ from jitney.capture.python import type_slots
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
 from jitney.capture.torch.autograd import tape
-from jitney.capture.torch.classes.tensor_classes import of_class
 from jitney.capture.torch.parameters import as_buffer, as_parameter
 from jitney.capture.world.record import CONTENT_TYPES
 from jitney.capture.world.set_order import is_like, ordered_set, table_size
 from jitney.guards import Pool, Program
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.autograd_engine import with_used_up_graph
+from jitney.torch_compat.subclasses import of_class
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

@@ -91,21 +91,6 @@ def owner_of(cls: type, name: str) -> type | None:
     return next((c for c in own_classes(cls) if name in vars(c)), None)
 
 
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as the graph gets it."""
-    with torch_private.DisableTorchFunctionSubclass(), torch.enable_grad():
-        return tensor.as_subclass(torch.Tensor)
-
-
-def of_class(tensor: torch.Tensor, cls: Any) -> Any:
-    """A result of the graph as the program gets it."""
-    with torch_private.DisableTorchFunctionSubclass(), torch.enable_grad():
-        return tensor.as_subclass(cls)
-
-
-FETCHES = {"_plain": plain}
-
-
 def flat(values: Any) -> list[Any]:
     """The tensors among arguments, as deep as torch looks for them."""
     found = []
