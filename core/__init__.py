@@ -15,6 +15,7 @@ from jitney.capture.directives import (
 from jitney.capture.numpy.wrap_numpy import wrap_numpy
 from jitney.config import config
 from jitney.debug import CompileProfiler, compile_times, explain, set_logs
+from jitney.runtime.ahead import aot_compile
 from jitney.runtime.package import load, save
 from jitney.runtime.stance import set_stance
 
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CompileProfiler",
     "allow_in_graph",
+    "aot_compile",
     "assume_constant_result",
     "compile",
     "compile_times",

@@ -23,7 +23,7 @@ from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import SerializedGraph, registry
 from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code
-from jitney.cache.frame_reader import StoredFrame, holds
+from jitney.cache.frame_reader import StoredFrame, holds, without_graph
 from jitney.cache.frame_writer import FrameWriter
 from jitney.cache.frames import frames_on_disk, store, stored
 from jitney.cache.key import edited, environment, flags, settings
@@ -37,7 +37,7 @@ from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.runtime.continuation import Continuation, EagerRun
 from jitney.runtime.entry import CodeEntries, Content, Entry, no_content
-from jitney.runtime.recompile_reasons import in_guards
+from jitney.runtime.recompile_reasons import in_guards, recompile_reasons
 from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import state_text
@@ -172,6 +172,23 @@ def _build(
     fixed, bound = frame.fixed, frame.bound
     frame.forget()
     return function, sizes, frame.report, fixed, bound
+
+
+def has_graph(function: types.FunctionType) -> bool:
+    """Does an emitted function run a graph?"""
+    return "_graph" in function.__code__.co_names
+
+
+def would_hold(owner: CodeEntries, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Do an entry's guards hold for a call, which does not run? Without a graph: is no guard known that does not?"""
+    made: types.FunctionType = entry.function
+    if has_graph(made):
+        return holds(without_graph(made), args, kwargs)
+    try:
+        arguments, cells = owner.scope(args, kwargs)
+    except TypeError:  # a call that the function itself refuses
+        return False
+    return recompile_reasons([entry], arguments, cells) is None
 
 
 def _failing_guard(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:

@@ -92,4 +92,5 @@ def checked_once(
         settle(compiled)
         return outputs
 
+    run.__dict__[RECIPE] = lambda writer: writer.ref(compiled)  # of one that is stored before it has run
     return run
