@@ -2,6 +2,7 @@
 
 from jitney import errors, events
 from jitney.api import allow_in_graph, compile, disable, disallow_in_graph, reset, run
+from jitney.cache.artifacts import load_cache_artifacts, save_cache_artifacts
 from jitney.capture.directives import (
     assume_constant_result,
     error_on_graph_break,
@@ -39,12 +40,14 @@ __all__ = [
     "is_compiling",
     "is_dynamo_compiling",
     "load",
+    "load_cache_artifacts",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
     "reset",
     "run",
     "save",
+    "save_cache_artifacts",
     "set_logs",
     "set_stance",
     "wrap_numpy",

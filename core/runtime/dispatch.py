@@ -248,16 +248,22 @@ class Dispatcher(CodeEntries):
         return self.eager(args, kwargs)
 
     def compile_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Have an entry for a call, which does not run; if there will be none, why it runs eagerly."""
-        if any(frame_cache.would_hold(self, entry, args, kwargs) for entry in [*self.entries]):
-            return ""
-        if self.state is FrameState.CAPTURE and self._load_ahead(args, kwargs):
-            return ""
-        compiler()
+        """Have an entry for a call, which does not run; if there will be none, why it runs eagerly.
+
+        Raises:
+            TypeError: the function does not take such arguments.
+        """
+        self.scope(args, kwargs)
+        if self.state is FrameState.CALL_THROUGH:
+            return "only what it calls is compiled, at the first call"
         with self.session.lock, torch_private.outside_torch_compile():
+            if any(frame_cache.would_hold(self, entry, args, kwargs) for entry in [*self.entries]):
+                return ""
+            if self.state is FrameState.CAPTURE and self._load_ahead(args, kwargs):
+                return ""
             grown = self._grow(args, kwargs, True) if self.state is FrameState.CAPTURE else None
             if grown is None:
-                return self.skip_reason or "it is not captured, or has too many forms already"
+                return self.skip_reason or "it has too many forms already (config.cache_size_limit)"
             new = frame_cache.FrameSerialization(self, grown)
         if not frame_cache.would_hold(self, grown, args, kwargs):
             self._never_holds(grown, *self.scope(args, kwargs))
@@ -486,6 +492,7 @@ class Root(Dispatcher):
         namespace: dict[str, Any] = {}
         exec(f"def bind({self.target.signature()}): return locals()", namespace)
         binder = namespace["bind"]
+        binder.__qualname__ = self.target.name
         self.target.lend(binder)
         bound = binder(*args, **kwargs)
         return {n: bound[n] for n in parameters(self.target.code)}, ()
