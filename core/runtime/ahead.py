@@ -19,9 +19,9 @@ def aot_compile(compiled: Any) -> Callable[..., None]:
     """``aot_compile(compiled)(*args, **kwargs)`` compiles what a call with these arguments would run, and runs nothing.
 
     The call is compiled as it would be here and now: in this grad mode, this autocast, for these sizes and those marked
-    by ``mark_dynamic``. Call it once for each kind of request, the way that they come: sizes that differ between two are
-    symbolic from the second on. Where gradients are on, so is the backward for gradients of all results; others are
-    compiled at the backward that has them. ``jitney.save`` takes what was compiled so.
+    by ``mark_dynamic``. Call it once for each kind of request: sizes that differ between two are symbolic from the
+    second on. Where gradients are on, so is the backward for gradients of all results; others are compiled at the
+    backward that has them. ``jitney.save`` takes what was compiled so.
 
     What is after a graph break depends on what the program does there: it is compiled at the first call that gets that
     far, and one warning says so.

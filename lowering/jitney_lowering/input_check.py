@@ -35,9 +35,7 @@ class InputCheck:
                 facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
                 raise BackendFailed(f"input {number} is {facts}; kernels were made for {text}")
             if (tensor.is_conj() or tensor.is_neg()) is not lazy:
-                raise BackendFailed(
-                    f"input {number} is, or is not, conjugated or negated lazily, unlike its stand-in"
-                )
+                raise BackendFailed(f"input {number} is, or is not, conjugated or negated lazily, unlike its stand-in")
 
 
 def _alike(tensor: torch.Tensor, sizes: Sequence[int | None], strides: Sequence[int | None]) -> bool:
