@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +27,7 @@ class Collector:
     def __init__(self) -> None:
         self.started = time.time()
         self.counts: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._steps: list[tuple[int, events.Step, float]] = []  # that have begun, with their threads
         self._recompiles: deque[Recompile] = deque(maxlen=LAST)
         self._breaks: OrderedDict[tuple[str, str], int] = OrderedDict()
