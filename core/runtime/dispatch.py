@@ -467,6 +467,11 @@ class Root(Dispatcher):
         for entry in list(self.entries):
             self.target.lend(entry.function)
 
+    def compile_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Have an entry for a call of the function as it is now."""
+        self._follow()
+        return super().compile_ahead(args, kwargs)
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the first entry that holds."""
         own = self.function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -137,6 +138,19 @@ def test_methods_objects_modules_in_place_and_keyword_arguments(phases: list[str
     assert not phases
 
 
+def test_a_function_that_was_given_other_defaults(phases: list[str]) -> None:
+    def fn(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return x * scale
+
+    compiled = jitney.compile(fn, backend="aot_eager")
+    jitney.aot_compile(compiled)(x(3))
+    fn.__defaults__ = (5.0,)
+    jitney.aot_compile(compiled)(x(3))
+    phases.clear()
+    torch.testing.assert_close(compiled(x(3)), x(3) * 5)
+    assert not phases
+
+
 def test_a_graph_break_ends_what_is_compiled_with_one_warning() -> None:
     told: list[str] = []
 
@@ -221,6 +235,23 @@ def test_eight_threads_are_served_while_sizes_change() -> None:
             thread.join()
     assert not wrong
     assert len(compiled._jitney_root.entries) <= 3  # a batch of one is a form of its own
+
+
+def test_requests_of_many_lengths_leave_nothing_behind() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    compiled = jitney.compile(layer, backend="llvm_cpu")
+
+    def serve(count: int) -> tuple[int, int]:
+        with torch.no_grad():
+            for i in range(count):
+                compiled(torch.ones(1 + i % 3, 1 + (i * 7) % 50, 8))
+        gc.collect()
+        return len(compiled._jitney_root.entries), len(gc.get_objects())
+
+    forms, before = serve(300)
+    again, after = serve(300)
+    assert again == forms <= 6
+    assert after - before < 30  # of 300 requests
 
 
 def test_both_threads_that_compile_ahead_find_it_compiled_once(phases: list[str]) -> None:

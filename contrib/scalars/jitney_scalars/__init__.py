@@ -37,7 +37,7 @@ def jitney_observe(event: events.Event) -> None:
     row = _ROWS.get(type(event))
     if row is not None:
         with _lock:
-            _counts.update(row(event))  # type: ignore[arg-type] # seconds are no ints
+            _counts.update(row(event))
 
 
 def counts() -> dict[str, float]:
