@@ -132,9 +132,11 @@ def _complete_torchvision() -> None:
                 )
 
 
+_complete_torchvision()  # before anything imports it
+
+
 def programs() -> dict[str, Program]:
     """All programs, by name."""
-    _complete_torchvision()
     for file in sorted(FOLDER.glob("*.py")):
         importlib.import_module(f"library_programs.{file.stem}")
     return dict(_programs)
