@@ -293,7 +293,8 @@ class _FrameOnDisk:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
             emitted = self.emitted
             parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
-            self.writer = FrameWriter(*parts, self.assumptions, known_objects(self.owner), state, emitted.made)
+            known, conditions = known_objects(self.owner), emitted.conditions
+            self.writer = FrameWriter(*parts, self.assumptions, known, state, emitted.made, conditions)
 
     def write(self) -> None:
         """Write it, or tell why not."""
