@@ -33,7 +33,7 @@ class Condition:
         return _PLACE.sub(lambda place: self.places[place.group()].name, self.code).replace("_math.", "math.")
 
     def of(self, values: str) -> str:
-        """The text over a tuple of this name, with the values in the order of the places; over the value of a single one."""
+        """The text over a tuple of this name, with the values in the order of places; or over a single value."""
         one = len(self.places) == 1
         order = {place: values if one else f"{values}[{n}]" for n, place in enumerate(self.places)}
         return _PLACE.sub(lambda place: order[place.group()], self.code)
