@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
 VENV ?= .venv
-TESTS ?= tests plugins contrib/null contrib/c_loops
+TESTS ?= tests plugins contrib/null contrib/c_loops contrib/scalars
 JOBS ?= 2
 BACKEND ?= aot_eager
 EXAMPLES ?= 300
@@ -19,7 +19,7 @@ QUICK := tests/test_import_rules.py tests/test_packaging.py tests/test_errors.py
 
 BIN := $(VENV)/bin
 # Of contrib/ comes along what needs nothing more than the core, and does not change torch for the whole process (Inductor).
-PROJECTS := $(addsuffix /pyproject.toml,lowering numpy tools testing) $(wildcard plugins/*/pyproject.toml) $(addsuffix /pyproject.toml,contrib/null contrib/c_loops)
+PROJECTS := $(addsuffix /pyproject.toml,lowering numpy tools testing) $(wildcard plugins/*/pyproject.toml) $(addsuffix /pyproject.toml,contrib/null contrib/c_loops contrib/scalars)
 READY := $(VENV)/.installed
 CONTRIB := $(VENV)-contrib
 ENGINES := $(CONTRIB)/.installed

@@ -19,7 +19,7 @@ CORE = ("backends", "cache", "explain")
 # What the distributions released with the core have: the message for one that is not installed says how to get it.
 ELSEWHERE = {
     **dict.fromkeys(
-        ("demo", "doctor", "memory", "profile", "report", "bisect", "minify", "replay", "new-backend"), "tools"
+        ("demo", "doctor", "memory", "profile", "report", "bisect", "minify", "replay", "watch", "new-backend"), "tools"
     ),
     "conformance": "testing",
 }

@@ -90,6 +90,7 @@ class Config:
     compile_debug: bool = _setting(
         False, "write what is compiled into a folder below base_dir; `jitney report` makes a page of it", tools=True
     )
+    watch: bool = _setting(False, "tell `jitney watch` what is compiled, in a file for this user alone", tools=True)
     trace_fx_graph: bool = _setting(True, "debug folder: captured graphs, readable")
     trace_fx_graph_runnable: bool = _setting(True, "debug folder: captured graphs as programs that run")
     trace_fx_graph_transformed: bool = _setting(True, "debug folder: graphs as extensions have changed them")

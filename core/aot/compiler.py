@@ -112,6 +112,7 @@ class AotRequest:
         captured_pass: gives the captured graph as the backend wishes it traced: of the module, its inputs, and what
             traces parts of it.
         joint_pass: changes the functional graph before it is cut.
+        ahead: is the backward, for gradients of all results, compiled now rather than when it is first called?
     """
 
     backend: str
@@ -125,6 +126,7 @@ class AotRequest:
     freezing: Freezing | None = None
     captured_pass: Callable[[fx.GraphModule, Sequence[Any], Callable[..., Any]], fx.GraphModule] | None = None
     joint_pass: Callable[[fx.Graph], None] | None = None
+    ahead: bool = False
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -228,6 +230,8 @@ def _trained(
     if joint.intermediates:
         glue.cut = Cut(joint, *_cut_backward(second, joint, backward, request, gradients), apart(again, module, joint))
     glue.started = request.watch(gradients) if plain else None
+    if request.ahead:
+        backward.compile()
     return _glued(glue, joint, forward, backward, module, request)
 
 

@@ -84,6 +84,8 @@ class CompileRequest:
         gradients: of a backward graph, by output: the input of the captured graph whose gradient it is.
         seen: of a forward graph: how many of its outputs, the first, the program may see; the others are residuals.
         variant: which form of the backward graph an extension has asked for (``jitney_watch_training``).
+        ahead: is it compiled before it is called (``jitney.aot_compile``)? What is otherwise left to the first run is
+            better done now.
     """
 
     backend: str
@@ -101,6 +103,7 @@ class CompileRequest:
     gradients: tuple[int, ...] = ()
     seen: int | None = None
     variant: Hashable = None
+    ahead: bool = False
 
     def save(self, name: str, text: str) -> None:
         """Show something that was made of the graph to the logs and debug folders that listen.

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from jitney._util.code_cache import cached_by_code
 from jitney._util.ownership import place_of, trusted, trusted_module
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
@@ -44,7 +45,7 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
-@functools.lru_cache(maxsize=16384)
+@cached_by_code(maxsize=16384)
 def of_code(code: types.CodeType) -> str:
     """Of what a code object does: not of its file and lines."""
     return digest(

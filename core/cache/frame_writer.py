@@ -17,6 +17,7 @@ from jitney.cache.frames import pack
 from jitney.cache.recipes import Recipe, Writer
 from jitney.guards import Guard, Source
 from jitney.guards.assumptions import Assumptions
+from jitney.guards.condition import Condition
 from jitney.guards.source import STEPS
 from jitney.guards.stored_guards import rows
 from jitney.guards.tensors import TensorFact
@@ -44,6 +45,7 @@ class FrameWriter:
         known: what the reader will have by name.
         state: ``state_text()`` where the frame was captured.
         made: how code in the namespace was made of the user's, by id: ``recipe(writer)`` tells it to others.
+        conditions: on sizes and numbers, for reports.
 
     Raises:
         NotStorable: something in it cannot be made again in another process.
@@ -59,6 +61,7 @@ class FrameWriter:
         known: Mapping[str, Any],
         state: str | None,
         made: Mapping[int, Any] | None = None,
+        conditions: Sequence[Condition] = (),
     ) -> None:
         if assumptions.private:
             raise NotStorable(assumptions.private)
@@ -73,13 +76,13 @@ class FrameWriter:
         facts = [_tensor(writer, fact) for fact in tensors]
         functions = list(_functions(writer, assumptions, known))
         subclasses = [[*writer.refs((cls, other)), answer] for cls, other, answer in assumptions.subclasses.values()]
-        report = list(rows(guards, namespace.get("_facts", ()), namespace, space))
+        report = list(rows(guards, namespace.get("_facts", ()), namespace, space, conditions))
         self._data = {
             "state": state,
             "source": source,
             "space": space,
             "tensors": facts,
-            "names": [source.name for source, _ in namespace.get("_facts", ())],
+            "names": [source.name for source, *_ in namespace.get("_facts", ())],
             "functions": functions,
             "subclasses": subclasses,
             "report": writer.blob(json.dumps(report).encode()),

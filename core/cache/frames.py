@@ -68,14 +68,24 @@ def name_of(key: str, content: bytes) -> str:
     return digest(key, content)
 
 
+def merge(cache: DiskCache, key: str, names: Sequence[str]) -> None:
+    """Have frames under a key, which come before those that are there."""
+    before = [name for name in _names(cache, key) if name not in names]
+    cache.store(key, json.dumps([*names, *before][:MOST]).encode())
+
+
 def _names(cache: DiskCache, key: str) -> list[str]:
-    content = cache.load(key)
-    if content is None:
-        return []
+    return names_in(cache.load(key)) or []
+
+
+def names_in(content: bytes | None) -> list[str] | None:
+    """The names of frames that are kept under a key; None for what is a frame itself."""
+    if content is None or content[:1] != b"[":
+        return None
     try:
         found = json.loads(content)
     except ValueError:
-        return []
+        return None
     return [n for n in found if isinstance(n, str) and n.isalnum()] if isinstance(found, list) else []
 
 

@@ -27,7 +27,7 @@ VARIABLES = ("TORCH_", "PYTORCH_", "ATEN_", "MKL_", "ONEDNN_", "DNNL_", "CUBLAS_
 _OURS = {variable(field.name) for field in dataclasses.fields(config)}  # ``settings`` has their values
 _BEGUN_NS = time.time_ns()
 # Settings that change neither what is captured nor what is compiled.
-ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "plugins_disabled"}
+ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "plugins_disabled", "progress", "watch"}
 ELSEWHERE |= {"compile_debug", "error_on_recompile", "profiler_markers", "debug_function"}
 ELSEWHERE |= {
     "repro_after",

@@ -31,6 +31,8 @@ _SUFFIX, _TEMPORARY = ".bin", ".tmp"
 _ABANDONED_S = 3600.0
 
 _warned = threading.Event()
+# What this process has read or written, by folder: each name once, in order. See ``artifacts.py``.
+used: dict[Path, dict[str, None]] = {}
 
 
 def cache_folder(part: str = "", option: str = "") -> Path | None:
@@ -92,16 +94,19 @@ class DiskCache:
             content = path.read_bytes()
         except OSError:  # not there, or not for us
             return None
-        data = _unpacked(content)
+        data = unsealed(content)
         with contextlib.suppress(OSError):  # a read-only folder keeps its damage and its order
             if data is None:
                 path.unlink()
             else:
                 os.utime(path)
+        if data is not None:
+            self._note(key)
         return data
 
     def remove(self, key: str) -> None:
         """Forget what is stored under ``key``."""
+        used.get(self.folder, {}).pop(key, None)
         if self._trusted():
             with contextlib.suppress(OSError):
                 self.path(key).unlink()
@@ -114,12 +119,16 @@ class DiskCache:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._trusted():
                 return
-            self._write(self.path(key), _HEADER.pack(MAGIC, len(data), _digest(data)) + data)
+            self._write(self.path(key), sealed(data))
         except OSError as error:
             self._writable = False
             self._tell(f"compiled code is not kept: {error}")
             return
+        self._note(key)
         self._make_room(_HEADER.size + len(data))
+
+    def _note(self, key: str) -> None:
+        used.setdefault(self.folder, {})[key] = None
 
     def _write(self, path: Path, content: bytes) -> None:
         handle, temporary = tempfile.mkstemp(_TEMPORARY, path.stem[:16], self.folder)
@@ -217,7 +226,13 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _unpacked(content: bytes) -> bytes | None:
+def sealed(data: bytes) -> bytes:
+    """Bytes under a header with their checksum."""
+    return _HEADER.pack(MAGIC, len(data), _digest(data)) + data
+
+
+def unsealed(content: bytes) -> bytes | None:
+    """The bytes again; None if they are not what was sealed."""
     if len(content) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(content)

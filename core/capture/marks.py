@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import itertools
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -123,8 +124,10 @@ def everything_said(with_torchs: bool = True) -> list[str]:
     """
     kinds = {"disabled": _disabled, "frame only": _frame_only, "disallowed": _disallowed, "allowed": _allowed}
     found = {f"{kind} {_name(fn)}" for kind, marked in kinds.items() for fn in marked}
-    for kind in ("disallowed", "allowed") if with_torchs else ():
-        found.update(f"{kind} {name}" for name in _names(frozenset(torch_private.told_of_graphs(kind))))
+    if with_torchs:
+        told = [frozenset(torch_private.told_of_graphs(kind)) for kind in TOLD]
+        for kind, names in zip(TOLD, _names(*told), strict=True):
+            found.update(f"{kind} {name}" for name in names)
     return sorted(found)
 
 
@@ -134,11 +137,20 @@ def _name(fn: Any) -> str:
     return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
+TOLD = ("disallowed", "allowed")  # what torch.compile may have been told of a function
+
+
 @functools.lru_cache(maxsize=4)
-def _names(ids: frozenset[int]) -> list[str]:
-    """The names of the objects with these identities, of which torch.compile keeps nothing else; its own left out."""
-    found = [_name(thing) for thing in gc.get_objects() if id(thing) in ids] if ids else []
-    return [name for name in found if not name.startswith("torch._dynamo.")]
+def _names(*told: frozenset[int]) -> list[list[str]]:
+    """For each set the names of the objects with these identities, of which torch.compile keeps nothing else.
+
+    Its own are left out. Every object of the process is looked at, so in C and once for all sets.
+    """
+    wanted = frozenset().union(*told)
+    objects = gc.get_objects() if wanted else []
+    found = [*itertools.compress(objects, map(wanted.__contains__, map(id, objects)))]
+    named = [[_name(thing) for thing in found if id(thing) in ids] for ids in told]
+    return [[name for name in names if not name.startswith("torch._dynamo.")] for names in named]
 
 
 def frame_only(fn: Any) -> Any:

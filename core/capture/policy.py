@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from jitney._util.code_cache import cached_by_code
 from jitney.torch_compat import torch_private
 
 _op_names = {n for ns in torch_private.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
@@ -91,7 +92,7 @@ def is_leaf_module(module: str) -> bool:
 WRITING = ("__getattr__", "__setattr__", "__delattr__", "__setitem__", "__delitem__")
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(maxsize=1024)
 def _stores_attributes(code: types.CodeType) -> bool:
     return any(instr.opname in ("STORE_ATTR", "DELETE_ATTR") for instr in dis.get_instructions(code))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import html
+import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +26,8 @@ from jitney.errors import describe_frame
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+FEW_ROWS = 12  # of a section that is open in a notebook
 
 
 @dataclass
@@ -123,6 +127,18 @@ class ExplainOutput:
             # No tables, whose cells are cut: a place is worth nothing without its line number, which comes last.
             parts += [Text(title, style="bold"), *map(Text, rows)]
         return Group(*parts)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sections of many rows are closed."""
+        head = f"<b>{self.graph_count}</b> graphs, <b>{self.graph_break_count}</b> breaks, <b>{self.op_count}</b> ops"
+        parts = [f"<p>{head}</p>"]
+        for title, rows in self._sections():
+            state = " open" if len(rows) <= FEW_ROWS else ""
+            text = html.escape(textwrap.dedent("\n".join(rows)))
+            parts.append(
+                f"<details{state}><summary>{html.escape(title)} ({len(rows)})</summary><pre>{text}</pre></details>"
+            )
+        return "".join(parts)
 
     def _sections(self) -> Iterator[tuple[str, list[str]]]:
         """Each section that has rows: its title and them."""

@@ -50,6 +50,9 @@ def _collect(event: events.Event) -> None:
     number = events.subject()
     for sums in (_frames.setdefault(event.frame, {}), _graphs.setdefault((number, event.frame), {})):
         sums[event.name] = sums.get(event.name, 0.0) + event.own
+    for known in (_frames, _graphs):
+        if len(known) > MOST:
+            known.pop(next(iter(known)), None)  # type: ignore[call-overload]
     _last.append((event, number))
 
 

@@ -55,6 +55,7 @@ def graph_function(
     *,
     fullgraph: bool = False,
     whole: bool = False,
+    ahead: bool = False,
 ) -> Callable[..., Sequence[Any]]:
     """Compile the graph of one captured frame.
 
@@ -65,7 +66,7 @@ def graph_function(
         name: the user's function, for messages.
         code: where that function is.
         failed: what the frame does when the graph has raised.
-        fullgraph, whole: see ``CompileRequest``.
+        fullgraph, whole, ahead: see ``CompileRequest``.
 
     Raises:
         BackendFailed: the backend or an extension raised.
@@ -76,7 +77,7 @@ def graph_function(
     kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
     arguments = tuple(Argument(*origin) for origin in emitted.origins)
     request = backend.request(kind, name, stack)
-    request = dataclasses.replace(request, fullgraph=fullgraph, whole=whole, arguments=arguments)
+    request = dataclasses.replace(request, fullgraph=fullgraph, whole=whole, arguments=arguments, ahead=ahead)
 
     def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(error, torch_private.STOPS_RECOMPUTATION):
@@ -328,6 +329,7 @@ def aot_request(
         watch=watch,
         captured_pass=functools.partial(backend.captured_pass, request),
         joint_pass=functools.partial(backend.joint_pass, request),
+        ahead=request.ahead,
     )
 
 

@@ -15,7 +15,8 @@ from jitney.guards.checks import brief
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
 
-_NAMES = {"_b": pristine, "_math": math, "_torch": torch}
+MODULES = {"_math": math, "_torch": torch}
+_NAMES = {"_b": pristine, **MODULES}
 _PLACE = re.compile(r"\b_place\d+\b")
 
 
@@ -30,6 +31,12 @@ class Condition:
     def text(self) -> str:
         """For people: ``1 + self.last_epoch <= 100``."""
         return _PLACE.sub(lambda place: self.places[place.group()].name, self.code).replace("_math.", "math.")
+
+    def of(self, values: str) -> str:
+        """The text over a tuple of this name, with the values in the order of places; or over a single value."""
+        one = len(self.places) == 1
+        order = {place: values if one else f"{values}[{n}]" for n, place in enumerate(self.places)}
+        return _PLACE.sub(lambda place: order[place.group()], self.code)
 
 
 def conditions(told: Callable[[Callable[[Source], str]], Iterable[str]]) -> list[Condition]:

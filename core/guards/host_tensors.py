@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,14 @@ import torch
 from jitney.torch_compat import torch_private
 
 REMEMBERED = 1 << 12  # answers of one kind of comparison
-_answers: dict[str, dict[tuple[Any, ...], bool]] = {}  # what is computed, as text -> numbers -> the answer
+
+
+class Answers(dict[tuple[Any, ...], bool]):
+    """By numbers, what a comparison of them gives."""
+
+
+# By what is computed, as text: shared by all that compute it, and gone with the last one.
+_answers: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary()
 
 
 class HostComparison:
@@ -24,7 +32,7 @@ class HostComparison:
 
     def __init__(self, run: Callable[..., Any], code: str) -> None:
         self.run, self.code = run, code
-        self.answers = _answers.setdefault(code, {})
+        self.answers = _answers.setdefault(code, Answers())
 
     def _jitney_recipe(self, writer: Any) -> list[Any]:
         return ["call", f"{__name__}:HostComparison", writer.refs((self.run, self.code))]

@@ -8,9 +8,10 @@ from typing import Any
 
 from jitney.guards import pristine
 from jitney.guards.checks import brief
+from jitney.guards.condition import MODULES, Condition
 from jitney.guards.pool import Pool
 from jitney.guards.source import Guard, Source
-from jitney.guards.tensors import tensor_facts
+from jitney.guards.tensors import Sizes, tensor_facts
 
 Row = list[str]  # what is guarded; the user's line or nothing; how the value is read; what must hold of ``_value``
 _NAME = re.compile(r"\b_\w+")
@@ -21,15 +22,20 @@ _GIVEN = {
 
 
 def rows(
-    guards: Iterable[Guard], tensors: Iterable[tuple[Source, str]], namespace: Mapping[str, Any], known: Collection[str]
+    guards: Iterable[Guard],
+    tensors: Iterable[tuple[Source, str, Sizes]],
+    namespace: Mapping[str, Any],
+    known: Collection[str],
+    conditions: Iterable[Condition] = (),
 ) -> Iterator[Row]:
     """Guards and facts about tensors, those that can be said with names that a later process knows.
 
     Args:
         guards: of one frame.
-        tensors: what it asks of tensors, as ``tensor_facts`` tells it.
+        tensors: what it asks of tensors, as ``tensor_facts`` tells it, and the sizes that count.
         namespace: the emitted function's.
         known: the names in it that are kept.
+        conditions: between several values.
     """
     pool = Pool.over(namespace)
     for guard in guards:
@@ -39,15 +45,21 @@ def rows(
             name in known or name in _GIVEN or name not in pool.namespace for name in _NAME.findall(row[2] + row[3])
         ):
             yield row
-    for source, facts in tensors:
-        yield [f"{source.name} is {facts}", "", source.path(pool), f"_tensor_facts(_value) == {facts!r}"]
+    for source, facts, sizes in tensors:
+        code = f"_tensor_facts(_value, {sizes!r}) == {facts!r}"
+        yield [f"{source.name} is {facts}", "", source.path(pool), code]
+    for condition in conditions:
+        paths = [source.path(pool) for source in condition.places.values()]
+        if all(name in known or name in _GIVEN for path in paths for name in _NAME.findall(path)):
+            path = paths[0] if len(paths) == 1 else f"({', '.join(paths)})"
+            yield [condition.text, "", path, condition.of("_value")]
 
 
 def first_failing(
     found: Iterable[Row], namespace: Mapping[str, Any], scope: Mapping[str, Any]
 ) -> tuple[str, str, str] | None:
     """The first row that does not hold in this scope: its text, what was found there, and the user's line."""
-    space = {**namespace, **scope, "_b": pristine, "_type": type, "_tensor_facts": tensor_facts}
+    space = {**namespace, **scope, "_b": pristine, "_type": type, "_tensor_facts": tensor_facts, **MODULES}
     for text, origin, path, code in found:
         try:
             space["_value"] = value = eval(path, space)

@@ -67,12 +67,15 @@ def python_tensor_check(facts: Sequence[TensorFact]) -> Callable[..., bool]:
     return check
 
 
-def tensor_facts(value: Any) -> str:
-    """A tensor's guarded metadata, for messages."""
+def tensor_facts(value: Any, sizes: Sizes | None = None) -> str:
+    """A tensor's guarded metadata, for messages; where ``sizes`` has None, any size is as good."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     with torch_private.DisableTorchFunctionSubclass():
-        shape = tuple(value.shape)
+        shape: Any = tuple(value.shape)
+        if sizes is not None and len(sizes) == len(shape) and None in sizes:
+            shown = ["any" if want is None else str(n) for want, n in zip(sizes, shape, strict=True)]
+            shape = f"({', '.join(shown)}{',' * (len(shown) == 1)})"
         return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 

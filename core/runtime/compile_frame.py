@@ -27,8 +27,12 @@ for _function in marks.compile_functions:
 __all__ = ["CallThrough", "compile_frame"]
 
 
-def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[Any, ...], forms: int = 0) -> Entry:
+def compile_frame(
+    owner: CodeEntries, arguments: dict[str, Any], cells: tuple[Any, ...], forms: int = 0, ahead: bool = False
+) -> Entry:
     """One more entry, for a call with these arguments; for the same modules there are so many already (``forms``).
+
+    ``ahead``: the call itself is yet to come.
 
     Raises:
         GiveUp: the frame must run eagerly.
@@ -71,14 +75,14 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
         stop = captured.graph_break
         raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
     with lifted():
-        entry = _finish(owner, captured)
+        entry = _finish(owner, captured, ahead)
     for mode in {v.fake_mode for v in captured.emitted.inputs if isinstance(v, torch_private.FakeTensor)}:
         torch_private.forget_reals(mode)
     captured.emitted.inputs.clear()
     return entry
 
 
-def _finish(owner: CodeEntries, captured: Captured) -> Entry:
+def _finish(owner: CodeEntries, captured: Captured, ahead: bool) -> Entry:
     """Hand the graph to the backend and build the function."""
     emitted, target, code = captured.emitted, owner.target, owner.shown
     name = target.name
@@ -87,7 +91,8 @@ def _finish(owner: CodeEntries, captured: Captured) -> Entry:
     if emitted.graph is not None:
         backend, fullgraph = owner.session.backend, owner.session.fullgraph
         whole = captured.graph_break is None and target.function is not None
-        made = graph_function(backend, emitted, name, code, owner.failed, fullgraph=fullgraph, whole=whole)
+        how = {"fullgraph": fullgraph, "whole": whole, "ahead": ahead}
+        made = graph_function(backend, emitted, name, code, owner.failed, **how)
         emitted.namespace["_graph"] = made
     with events.phase("emit", name):
         emitted.add_size_guards()

@@ -247,7 +247,49 @@ class Dispatcher(CodeEntries):
         """What a call comes to for which there is no entry."""
         return self.eager(args, kwargs)
 
-    def _grow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
+    def compile_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Have an entry for a call, which does not run; if there will be none, why it runs eagerly.
+
+        Raises:
+            TypeError: the function does not take such arguments.
+        """
+        self.scope(args, kwargs)
+        if self.state is FrameState.CALL_THROUGH:
+            return "only what it calls is compiled, at the first call"
+        with self.session.lock, torch_private.outside_torch_compile():
+            if any(frame_cache.would_hold(self, entry, args, kwargs) for entry in [*self.entries]):
+                return ""
+            if self.state is FrameState.CAPTURE and self._load_ahead(args, kwargs):
+                return ""
+            grown = self._grow(args, kwargs, True) if self.state is FrameState.CAPTURE else None
+            if grown is None:
+                return self.skip_reason or "it has too many forms already (config.cache_size_limit)"
+            new = frame_cache.FrameSerialization(self, grown)
+        if not frame_cache.would_hold(self, grown, args, kwargs):
+            self._never_holds(grown, *self.scope(args, kwargs))
+            return self.skip_reason or "another thread has changed what it is compiled for"
+        new.returned(None)
+        return ""
+
+    def _load_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is there a frame in the function's package or on disk for this call? It is an entry then."""
+        package = None if self.home is None else self.home.package
+        group = self._group(args)
+        if package is not None:
+            if self._first_with_graph(package.frames(self, args, kwargs), group):
+                return True
+            package.missed(self)
+        return bool(config.cache) and self._first_with_graph(frame_cache.load(self, args, kwargs), group)
+
+    def _first_with_graph(self, frames: Iterator[frame_cache.LoadedFrame], group: tuple[int, ...]) -> bool:
+        """Whose guards were found to hold; of one without a graph nothing is known until it runs."""
+        for found in frames:
+            if frame_cache.has_graph(found.function):
+                self._enter(found, group)
+                return True
+        return False
+
+    def _grow(self, args: tuple[Any, ...], kwargs: dict[str, Any], ahead: bool = False) -> Entry | None:
         """Compile one more entry for this call; None where the call runs eagerly."""
         try:
             arguments, cells = self.scope(args, kwargs)
@@ -257,17 +299,17 @@ class Dispatcher(CodeEntries):
         with events.compiling():
             if self.entries and not self._may_recompile(arguments, cells, group):
                 return None
-            entry = self._compile(arguments, cells, sum(e.group == group for e in self.entries))
+            entry = self._compile(arguments, cells, sum(e.group == group for e in self.entries), ahead)
         if entry is not None:
             entry.group = group
         return entry
 
     # ------------------------------------------------------------------ compiling
 
-    def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...], forms: int) -> Entry | None:
+    def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...], forms: int, ahead: bool) -> Entry | None:
         warn_of_settings()
         try:
-            entry: Entry = compiler().compile_frame(self, arguments, cells, forms)
+            entry: Entry = compiler().compile_frame(self, arguments, cells, forms, ahead)
         except GiveUp as reason:
             self._record(arguments, cells, reason)
             self._give_up(reason)
@@ -425,6 +467,11 @@ class Root(Dispatcher):
         for entry in list(self.entries):
             self.target.lend(entry.function)
 
+    def compile_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Have an entry for a call of the function as it is now."""
+        self._follow()
+        return super().compile_ahead(args, kwargs)
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the first entry that holds."""
         own = self.function
@@ -450,6 +497,7 @@ class Root(Dispatcher):
         namespace: dict[str, Any] = {}
         exec(f"def bind({self.target.signature()}): return locals()", namespace)
         binder = namespace["bind"]
+        binder.__qualname__ = self.target.name
         self.target.lend(binder)
         bound = binder(*args, **kwargs)
         return {n: bound[n] for n in parameters(self.target.code)}, ()

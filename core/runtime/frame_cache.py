@@ -23,7 +23,7 @@ from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import SerializedGraph, registry
 from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code
-from jitney.cache.frame_reader import StoredFrame, holds
+from jitney.cache.frame_reader import StoredFrame, holds, without_graph
 from jitney.cache.frame_writer import FrameWriter
 from jitney.cache.frames import frames_on_disk, store, stored
 from jitney.cache.key import edited, environment, flags, settings
@@ -37,7 +37,7 @@ from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.runtime.continuation import Continuation, EagerRun
 from jitney.runtime.entry import CodeEntries, Content, Entry, no_content
-from jitney.runtime.recompile_reasons import in_guards
+from jitney.runtime.recompile_reasons import in_guards, recompile_reasons
 from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import state_text
@@ -174,6 +174,23 @@ def _build(
     return function, sizes, frame.report, fixed, bound
 
 
+def has_graph(function: types.FunctionType) -> bool:
+    """Does an emitted function run a graph?"""
+    return "_graph" in function.__code__.co_names
+
+
+def would_hold(owner: CodeEntries, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Do an entry's guards hold for a call, which does not run? Without a graph: is no guard known that does not?"""
+    made: types.FunctionType = entry.function
+    if has_graph(made):
+        return holds(without_graph(made), args, kwargs)
+    try:
+        arguments, cells = owner.scope(args, kwargs)
+    except TypeError:  # a call that the function itself refuses
+        return False
+    return recompile_reasons([entry], arguments, cells) is None
+
+
 def _failing_guard(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
     failing = first_failing(json.loads(frame.report), frame.namespace, in_guards(arguments))
     return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
@@ -276,7 +293,8 @@ class _FrameOnDisk:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
             emitted = self.emitted
             parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
-            self.writer = FrameWriter(*parts, self.assumptions, known_objects(self.owner), state, emitted.made)
+            known, conditions = known_objects(self.owner), emitted.conditions
+            self.writer = FrameWriter(*parts, self.assumptions, known, state, emitted.made, conditions)
 
     def write(self) -> None:
         """Write it, or tell why not."""

@@ -75,12 +75,11 @@ def _comparison_failure(comparisons: Iterable[Any], scope: dict[str, Any]) -> tu
 def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:
     """Which tensor's metadata changed: what it was, what it is."""
     pool = Pool({**scope, "_b": pristine})
-    for source, facts in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
+    for source, facts, sizes in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
         try:
             value = eval(source.path(pool), pool.namespace)
         except Exception as error:
             return f"{source.name}: {type(error).__name__}", ""
-        found = tensor_facts(value)
-        if found != facts:
-            return f"{source.name} is {facts}", str(found)
+        if tensor_facts(value, sizes) != facts:
+            return f"{source.name} is {facts}", tensor_facts(value)
     return None

@@ -253,11 +253,16 @@ def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:
 def forget_reals(mode: Any) -> None:
     """Let go of the weak references to real tensors that a mode has made stand-ins for.
 
-    It needs them while it meets tensors; and ``torch.utils.swap_tensors`` refuses tensors to which there are any.
+    It needs them while it meets tensors; and ``torch.utils.swap_tensors`` refuses tensors to which there are any. So
+    with what it remembers of each operator on symbolic sizes: no other mode can use that, and torch's caches of
+    expressions (``ShapeEnv._simplify`` and others) hold the last 256 environments of sizes, whatever became of them.
     """
     describer = mode.fake_tensor_converter.meta_converter.describer
     describer.lookup_tensor.clear()
     describer.lookup_storage.clear()
+    remembered = getattr(mode.shape_env, "fake_tensor_cache", None)
+    if remembered is not None:
+        remembered.clear()
 
 
 __all__ = [

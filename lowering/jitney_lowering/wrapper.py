@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 
 from jitney._util.generated_code import build
-from jitney.errors import BackendFailed
 from jitney.torch_compat import markers, torch_private
 from jitney_lowering.aten.overflow import GREATEST, LEAST, too_large
 from jitney_lowering.index import Atom, Index, Size, index, render
+from jitney_lowering.input_check import Fact, InputCheck
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney_lowering.labels import labels
@@ -246,7 +246,7 @@ class Wrapper:
                 change = f"{self.constant(conjugated)}(i{number})"
                 self.lines.append(f"if i{number}.is_conj() is not {lazy}: i{number} = {change}")
         if taken:
-            self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs, self.program.lazy)]
+            self.namespace["_new"] = [InputCheck(self._fact(number, buffer) for number, buffer in taken.items())]
             given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
             self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
         read = {name for item in self.schedule.items if isinstance(item, Kernel) for name in item.reads}
@@ -269,6 +269,10 @@ class Wrapper:
         if self.blocks:
             self.lines.append(f"memory = {self.vector(self.schedule.memory.size, torch.uint8)}")
             self.lines.append("arena = memory.data_ptr()")
+
+    def _fact(self, number: int, buffer: Buffer) -> Fact:
+        sizes, strides = (tuple([n.value for n in numbers]) for numbers in (buffer.size, buffer.stride))
+        return number, buffer.dtype, sizes, strides, buffer.name in self.program.lazy, f"{buffer} ({buffer.stride})"
 
     def _allocate(self, name: str) -> None:
         self.variables[name] = f"o{len(self.variables)}"
@@ -512,22 +516,6 @@ def _kind(item: Kernel | Extern) -> tuple[bool, bool]:
 
 def _is_launched(item: Kernel | Extern) -> bool:
     return isinstance(item, Kernel) or item.launched
-
-
-def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any], lazy: frozenset[str]) -> None:
-    """At the first call: kernels read memory as the graph says it is, and stand-ins may have been wrong about it."""
-    for number, buffer in taken.items():
-        tensor = inputs[number]
-        fixed = zip(tensor.shape, tensor.stride(), buffer.size, buffer.stride, strict=True)
-        alike = all(
-            (size.value is None or n == size.value) and (n < 2 or stride.value is None or step == stride.value)
-            for n, step, size, stride in fixed
-        )
-        if tensor.dtype is not buffer.dtype or not (alike or not tensor.numel()):
-            facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
-            raise BackendFailed(f"input {number} is {facts}; kernels were made for {buffer} ({buffer.stride})")
-        if (tensor.is_conj() or tensor.is_neg()) is not (buffer.name in lazy):
-            raise BackendFailed(f"input {number} is, or is not, conjugated or negated lazily, unlike its stand-in")
 
 
 class HasSizes(Protocol):

@@ -374,3 +374,16 @@ def test_another_process_with_another_cache_compiles_nothing(tmp_path: Path, mon
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["difference"] < 1e-5 and found["heavy"] == []
     assert "FrameLoaded" in found["steps"] and not {"FrameCaptured", "AtenGraph"} & set(found["steps"])
+
+
+def test_a_call_that_a_general_form_does_not_fit_is_told_why(tmp_path: Path, elsewhere: Any) -> None:
+    path = saved_by(LINEAR, tmp_path / "fn", no_grad(2, 4), no_grad(3, 4))
+    module = elsewhere(LINEAR)
+    fn = jitney.load(path, module.fn, compile=False)
+    no_grad(9, 4)(fn, module)
+    with pytest.raises(SavedError) as one_row:
+        no_grad(1, 4)(fn, module)
+    assert "Tensor(2, 4)" in str(one_row.value) and "Tensor(3, 4)" not in str(one_row.value)
+    assert "x.size(0) >= 2 (found 1)" in str(one_row.value)
+    with pytest.raises(SavedError, match=r"x is Tensor\(any, 4\) torch.float32(.|\n)*found Tensor\(9, 5\)"):
+        no_grad(9, 5)(fn, module)

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import sys
 import threading
@@ -117,3 +118,17 @@ def test_what_the_function_raises_is_raised_and_listening_ends():
     with pytest.raises(KeyError, match="mine"):
         explain(bad)(torch.ones(1))
     assert len(events._bus.listeners) == before
+
+
+def test_notebooks_show_the_same_facts_as_html():
+    output = sample()
+    output.frames[0] = dataclasses.replace(
+        output.frames[0], guards=("x is <script>alert('no')</script>", *"abcdefghijklm")
+    )
+    shown = output._repr_html_()
+    assert shown.startswith("<p><b>2</b> graphs, <b>2</b> breaks, <b>6</b> ops</p>")
+    assert (
+        "<details open><summary>Breaks (1)</summary><pre>1. print() writes to a file\n   try: remove the call" in shown
+    )
+    assert "<details><summary>Guards (15)</summary>" in shown
+    assert "&lt;script&gt;" in shown and "<script>" not in shown

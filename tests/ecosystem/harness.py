@@ -12,6 +12,10 @@ import importlib
 import io
 import os
 import random
+import socket
+import subprocess
+import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -128,12 +132,42 @@ def _complete_torchvision() -> None:
                 )
 
 
+_complete_torchvision()  # before anything imports it
+
+
 def programs() -> dict[str, Program]:
     """All programs, by name."""
-    _complete_torchvision()
     for file in sorted(FOLDER.glob("*.py")):
         importlib.import_module(f"library_programs.{file.stem}")
     return dict(_programs)
+
+
+def in_processes(count: int, function: Callable[[Compiler], Any], compiler: Compiler) -> list[Any]:
+    """What a function of a program's module returns in each of so many processes, which are the ranks of one group."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = (
+        "import sys, harness, importlib, torch; harness.programs(); module, name, compiler, path = sys.argv[1:]; "
+        "found = getattr(importlib.import_module(module), name)(harness.Compiler(compiler)); torch.save(found, path)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        given = [function.__module__, function.__name__, compiler.name]
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", start, *given, f"{folder}/{rank}"],
+                cwd=FOLDER.parent,
+                env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0",
+                     "LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(count)
+        ]  # fmt: skip
+        told = [one.communicate(timeout=300)[1] for one in running]
+        assert [one.returncode for one in running] == [0] * count, "\n".join(told)
+        return [torch.load(f"{folder}/{rank}") for rank in range(count)]
 
 
 @dataclass

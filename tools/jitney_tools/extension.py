@@ -18,14 +18,16 @@ jitney_hook_api = 1
 @hookimpl
 def jitney_settings() -> Sequence[str]:
     """Those that are of no use without this extension."""
-    return ("compile_debug", "repro_after", "replay_record_enabled")
+    return ("compile_debug", "repro_after", "replay_record_enabled", "watch")
 
 
 @hookimpl
 def jitney_observe(event: events.Event) -> None:
-    """Write the event into the debug folder."""
+    """Write the event into the debug folder; tell who watches the process."""
     if config.compile_debug:
         _tool("debug_folder.folder").add(event)
+    if config.watch:
+        _tool("watch.publisher").note(event)
 
 
 @hookimpl

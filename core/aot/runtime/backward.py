@@ -212,6 +212,10 @@ class Backward:
             found = watched.finished(found)
         return found
 
+    def compile(self) -> None:
+        """Compile it for gradients of all results, rather than when such first come."""
+        self._compile((), None)
+
     def _compile(self, absent: tuple[int, ...], variant: Hashable) -> Callable[..., Sequence[Any]]:
         with self.lock, lifted():
             if variant is not None:

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from bytecode import Bytecode, Instr, Label, SetLineno, TryBegin, TryEnd
 
+from jitney._util.code_cache import cached_by_code
 from jitney._util.ownership import trusted
 from jitney.capture import policy
-from jitney.capture.interpreter.code import ENDS, CodeInfo, cached_by_code, decode
+from jitney.capture.interpreter.code import ENDS, CodeInfo, decode
 from jitney.capture.interpreter.code import Instr as Decoded
 from jitney.capture.interpreter.resume import PY312, PY313, call, is_callable_load, set_depths
 from jitney.capture.marks import SUSPENDS, frame_only, is_allowed, is_disabled

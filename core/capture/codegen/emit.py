@@ -124,7 +124,7 @@ class Emitted:
         self.assumptions.keep_private("the numbers of parameters are in its graph (options={'freeze': True})")
         sources = {id(reference()): name for name, reference in self.origins if reference is not None}
         facts = self.namespace["_facts"]
-        at = {source.name: i for i, (source, _) in enumerate(facts)}
+        at = {source.name: i for i, (source, *_) in enumerate(facts)}
         frozen = {at[sources[id(tensor)]]: Frozen(tensor) for tensor in tensors}
         self.namespace["_tensors"] = with_frozen(self.namespace["_tensors"], frozen)
         self.guards += [Guard(facts[i][0], "frozen", one) for i, one in frozen.items()]
@@ -491,7 +491,9 @@ class Emitter:
             program.verify(vm.world.roots, vm.world.guards)
         if adopted:
             self.tensors, self.late_check = tensors_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
-            self.pool.namespace["_facts"] = [(source, tensor_facts(real)) for real, source in adopted]
+            rows = zip(adopted, self.tensors, strict=True)
+            facts = [(source, tensor_facts(real, fact.sizes), fact.sizes) for (real, source), fact in rows]
+            self.pool.namespace["_facts"] = facts
             if self.inputs:
                 program.fetch("_inputs", f"({', '.join(tensor_names)})")
             program.check("_tensors(*_inputs)" if self.inputs else f"_tensors({', '.join(tensor_names)})")

@@ -39,15 +39,19 @@ class InferenceScope:
 
 def run_function(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
     """A function that stands for ``cls.apply`` in a graph, named after the class."""
-    found = _applied.get(cls)
+    found = _applied.get(cls, _nothing)()
     if found is None:
 
         def found(*args: Any) -> Any:
             return cls.apply(*args)
 
         found.__name__ = found.__qualname__ = f"{cls.__name__}_apply"
-        _applied[cls] = found
+        _applied[cls] = weakref.ref(found)  # the function holds the class
     return found
+
+
+def _nothing() -> None:
+    return None
 
 
 def run_function_with(cls: type[torch.autograd.Function], functions: dict[int, Any]) -> Callable[..., Any]:
@@ -61,7 +65,7 @@ def run_function_with(cls: type[torch.autograd.Function], functions: dict[int, A
     return found
 
 
-_applied: weakref.WeakKeyDictionary[type, Callable[..., Any]] = weakref.WeakKeyDictionary()
+_applied: weakref.WeakKeyDictionary[type, Callable[[], Any]] = weakref.WeakKeyDictionary()
 
 
 def keeping_state(compiled: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
@@ -92,4 +96,5 @@ def checked_once(
         settle(compiled)
         return outputs
 
+    run.__dict__[RECIPE] = lambda writer: writer.ref(compiled)  # of one that is stored before it has run
     return run

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import dis
-import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import FrameSummary
 from types import CodeType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
+
+from jitney._util.code_cache import cached_by_code
 
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Keyed = Callable[Concatenate[CodeType, P], T]
-
-
-def cached_by_code(maxsize: int) -> Callable[[Keyed[P, T]], Keyed[P, T]]:
-    """``lru_cache`` for functions of a code object: equal ones of two files are one key to Python, and here are not."""
-
-    def decorate(function: Keyed[P, T]) -> Keyed[P, T]:
-        def with_file(filename: str, code: CodeType, *args: Any, **kwargs: Any) -> T:
-            return function(code, *args, **kwargs)
-
-        cached: Any = functools.lru_cache(maxsize=maxsize)(with_file)
-
-        @functools.wraps(function)
-        def call(code: CodeType, *args: P.args, **kwargs: P.kwargs) -> T:
-            found: T = cached(code.co_filename, code, *args, **kwargs)
-            return found
-
-        return call
-
-    return decorate
 
 
 @dataclass(slots=True)

@@ -7,13 +7,15 @@ exceptions find their handlers and tracebacks show the user's line), and leaves 
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, SetLineno, TryBegin, TryEnd
 
-from jitney.capture.interpreter.code import PY312, PY313, cached_by_code, decode
+from jitney._util.code_cache import cached_by_code
+from jitney.capture.interpreter.code import PY312, PY313, decode
 from jitney.capture.interpreter.frame import NULL, ExcInfo, Frame
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.config import config
@@ -232,13 +234,13 @@ def callee_slot(instr: Any, stack: list[Any]) -> int | None:
 # ------------------------------------------------------------------ assembling
 
 
-# A resume function's file and code -> the code it was made from, and the place there of each of its instructions.
-_origins: dict[tuple[str, CodeType], tuple[CodeType, dict[int, int]]] = {}
+# By id, a resume function's code -> the code it was made from, and the place there of each of its instructions.
+_origins: dict[int, tuple[CodeType, dict[int, int]]] = {}
 
 
 def origin(code: CodeType, index: int) -> tuple[CodeType, int]:
     """The user's own code object and instruction for one of a resume function's: breaks do not pile up prologues."""
-    found = _origins.get((code.co_filename, code))
+    found = _origins.get(id(code))
     return (code, index) if found is None else (found[0], found[1][index])
 
 
@@ -264,7 +266,8 @@ def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     made = _assemble(code, layout, prologue + body, generator=False, extra=())
     if config.verify:
         _verify_numbers(code, made, numbers)
-    _origins[made.co_filename, made] = (code, numbers)
+    weakref.finalize(made, _origins.pop, id(made), None).atexit = False
+    _origins[id(made)] = (code, numbers)
     return made
 
 

@@ -15,7 +15,7 @@ import bytecode
 from bytecode.instr import InstrLocation
 
 from jitney._util.callers import is_ours, is_users
-from jitney.capture.interpreter.code import cached_by_code
+from jitney._util.code_cache import cached_by_code
 from jitney.capture.interpreter.signals import GiveUp
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``inspect.signature`` of Python functions, wrapped ones too: all that it looks at is guarded."""
+"""``inspect.signature`` of Python functions, wrapped ones too, and ``getfullargspec``: what they look at is guarded."""
 
 from __future__ import annotations
 
@@ -86,6 +86,21 @@ def _signature(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
             vm.world.guard_disjoint(outside.step("dict_of"), "__signature__")
         _guard(vm, inner)
     return vm.native(inspect.signature, target)
+
+
+@special(inspect.getfullargspec)
+def _full_arg_spec(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """It looks at the function itself, whatever that wraps, and gives new lists."""
+    target = args[0] if args else None
+    function = target.__func__ if type(target) is types.MethodType else target
+    if kwargs or len(args) != 1 or type(function) is not types.FunctionType or not _plain(function):
+        raise Break("inspect.getfullargspec of more than a plain function", HINT)
+    if not vm.world.is_fresh(function):
+        source = vm.world.anchor(function).source
+        if not source.is_const:
+            vm.world.guard(source, "is", function)
+        _guard(vm, function)
+    return vm.native(inspect.getfullargspec, target)
 
 
 def _unwrapped(function: Any) -> tuple[list[Any], Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from torch.compiler import is_dynamo_compiling
 
 from jitney._util import callers
+from jitney._util.code_cache import drop_gone, drop_when_gone
 from jitney.backends import resolve
 from jitney.capture.marks import is_of_torch_compile
 from jitney.runtime import stance
@@ -39,8 +40,10 @@ def new_root(session: Session, function: types.FunctionType, shown: Any = None) 
     """What runs calls of ``function``; messages are about ``shown``, where the function is only a call of ours."""
     if type(shown) is types.FunctionType:
         session.shown = shown.__code__
+    drop_gone()
     root = Root(session, function)
     roots.add(root)
+    drop_when_gone(root)
     return root
 
 

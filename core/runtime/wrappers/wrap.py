@@ -42,6 +42,12 @@ def root_of(compiled: Any) -> Root | None:
     raise TypeError("this takes a function or module returned by jitney.compile")
 
 
+def module_of(compiled: Any) -> torch.nn.Module | None:
+    """The module whose calls something compiled is; None if it is no module."""
+    found = original_of_proxy(compiled)
+    return found if isinstance(found, torch.nn.Module) else None
+
+
 def forget_everything() -> None:
     """Drop all compiled code of the process."""
     for root in list(roots):

@@ -11,6 +11,7 @@ from jitney_lowering.attention.operators import (
     backward_results,
     scores_backward_results,
 )
+from jitney_lowering.attention.recent import Recent
 from jitney_lowering.attention.rewriting import Candidate, Compute, by_operator, with_attention
 from jitney_lowering.attention.score import NotSaid, Score
 from jitney_lowering.attention.tile import GRADIENT, PRODUCTS, Tile
@@ -28,6 +29,7 @@ __all__ = [
     "Given",
     "Mask",
     "NotSaid",
+    "Recent",
     "Score",
     "Tile",
     "attention_results",

@@ -214,3 +214,33 @@ def test_signature_from_outside_that_holds_more_than_plain_values() -> None:
         compiled(t())
         held += 1
         compiled(t())
+
+
+def test_full_arg_specs_are_new_lists_each_time() -> None:
+    def target(self: Any, a: int, *rest: Any, b: int = 2, **more: Any) -> None:
+        """Lightning asks this of hooks."""
+
+    def fn(x: torch.Tensor) -> Any:
+        spec = inspect.getfullargspec(target)
+        spec.args.append("own")
+        again = inspect.getfullargspec(target)
+        found = (spec.args[1:], again.args, again.varargs, again.varkw, again.defaults, again.kwonlyargs)
+        return x + len(again.args), found, again.kwonlydefaults, "a" in again.args, list(again.annotations)
+
+    check(fn, t(), graphs=1, breaks=0)
+    check(lambda block, x: x + len(inspect.getfullargspec(block.chunk).args), Block(), t(), graphs=1, breaks=0)
+    compiled = Compiled(fn)
+    compiled(t())
+    target.__kwdefaults__ = {"b": 5}
+    assert compiled(t())[2] == {"b": 5}
+
+
+def test_full_arg_specs_of_what_may_say_something_else() -> None:
+    @functools.wraps(Block.chunk)
+    def wrapper(*args: Any) -> Any:
+        return args
+
+    def fn(x: torch.Tensor) -> Any:
+        return inspect.getfullargspec(wrapper).varargs, x + 1
+
+    check(fn, t(), breaks=1)

@@ -7,8 +7,10 @@ from typing import Any
 
 import lightning
 import torch
-from harness import Compiler, Outcome, program, size, state_of
+from harness import Compiler, Outcome, in_processes, program, size, state_of
 from torch.utils.data import DataLoader, TensorDataset
+
+import jitney
 
 WIDTH, BATCH = size(32, 512), size(8, 256)
 
@@ -57,17 +59,22 @@ def images() -> DataLoader:
     return DataLoader(data, batch_size=BATCH)
 
 
+class Losses(lightning.Callback):
+    """The loss of each step of this process."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.found.append(float(outputs["loss"]))
+
+
 def _fit(module: Any, original: Any, **arguments: Any) -> Outcome:
-    losses: list[float] = []
-
-    class Losses(lightning.Callback):
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            losses.append(float(outputs["loss"]))
-
+    losses = Losses()
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
             max_epochs=2, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-            default_root_dir=folder, callbacks=[Losses()], log_every_n_steps=1, **arguments,
+            default_root_dir=folder, callbacks=[losses], log_every_n_steps=1, **arguments,
         )  # fmt: skip
         data = images()
         trainer.fit(module, data, data)
@@ -78,7 +85,7 @@ def _fit(module: Any, original: Any, **arguments: Any) -> Outcome:
         original.zero_grad()
         torch.nn.functional.cross_entropy(module(batch[0]), batch[1]).backward()
 
-    return Outcome((losses, metrics, state_of(original)), step)
+    return Outcome((losses.found, metrics, state_of(original)), step)
 
 
 @program("lightning", recompiles=2)
@@ -108,7 +115,7 @@ def lightning_configure_model(compiler: Compiler) -> Outcome:
     return _fit(module, module)
 
 
-@program("lightning", recompiles=2, breaks=4)
+@program("lightning", recompiles=2, breaks=3)  # self.log: Lightning keeps it from compilers
 def lightning_training_step(compiler: Compiler) -> Outcome:
     module = Classifier()
     module.training_step = compiler(module.training_step)
@@ -120,6 +127,14 @@ def lightning_bf16(compiler: Compiler) -> Outcome:
     module = Classifier()
     module.net = compiler(module.net)
     return _fit(module, module, precision="bf16-mixed")
+
+
+@program("lightning", recompiles=4, breaks=4, tolerance=2e-2)
+def lightning_16_mixed(compiler: Compiler) -> Outcome:
+    """Half precision, as a CPU has it, accumulated over two batches, in a training step that is compiled whole."""
+    module = Classifier()
+    module.training_step = compiler(module.training_step)
+    return _fit(module, module, precision="16-mixed", accumulate_grad_batches=2)
 
 
 @program("lightning", recompiles=2)
@@ -153,6 +168,43 @@ def lightning_ddp(compiler: Compiler) -> Outcome:
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def rank_of_two(compiler: Compiler) -> Any:
+    """One process of two: losses, metrics, weights, and how many graphs were captured for them."""
+    torch.manual_seed(0)
+    module = Classifier(compiler)
+    with jitney.CompileProfiler() as profile:
+        results = _fit(module, module, strategy="ddp", devices=2, accumulate_grad_batches=2).results
+    return results, profile.graphs
+
+
+@program("lightning", uncompiled=True)  # here
+def lightning_ddp_of_two(compiler: Compiler) -> Outcome:
+    """DistributedDataParallel over two processes, which compile the network in ``configure_model``."""
+    found = in_processes(2, rank_of_two, compiler)
+    assert all(bool(graphs) is bool(compiler) for _, graphs in found)
+    return Outcome([results for results, _ in found])
+
+
+@program("lightning", recompiles=3, breaks=5)
+def lightning_resume_step(compiler: Compiler) -> Outcome:
+    """A checkpoint goes into a run whose model ``configure_model`` compiles, and whose training step is compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = {
+            "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
+            "default_root_dir": folder,
+        }  # fmt: skip
+        data = images()
+        modules = []
+        for epochs, path in ((1, None), (3, f"{folder}/one.ckpt")):
+            module = Classifier(compiler)
+            module.training_step = compiler(module.training_step)
+            trainer = lightning.Trainer(max_epochs=epochs, **arguments)
+            trainer.fit(module, data, data, ckpt_path=path)
+            trainer.save_checkpoint(f"{folder}/one.ckpt")
+            modules.append(state_of(module))
+    return Outcome(modules)
 
 
 @program("lightning", recompiles=2)

@@ -19,7 +19,7 @@ from jitney import config
 from jitney.cli import main
 from jitney.errors import JitneyError
 from jitney_tools.debug_folder import event_log, folder
-from jitney_tools.report import write_report
+from jitney_tools.report import Report, write_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 EMPTY = {"meta", "link", "br", "input"}
@@ -221,3 +221,23 @@ def test_everything_opens_in_a_browser_without_an_error(run: Path, tmp_path: Pat
     assert "data-failed" not in root
     numbers = {name: int(count) for name, count in re.findall(r'data-(\w+)="(\d+)"', root)}
     assert numbers["opened"] > 50 and numbers["pictures"] >= 8 and numbers["found"] == 1
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own(run: Path) -> None:
+    shown = Report(run.parent)._repr_html_()
+    frames: list[dict[str, str | None]] = []
+
+    class Frames(html.parser.HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            assert tag == "iframe", "all else is text of the frame"
+            frames.append(dict(attributes))
+
+    Frames().feed(shown)
+    (frame,) = frames
+    assert frame["sandbox"] == "allow-scripts"  # no scripts of the page reach the notebook
+    inside = frame["srcdoc"] or ""
+    assert inside.startswith("<!DOCTYPE html>") and "program" in inside and inside.endswith("</html>")
+    with config.patch(base_dir=str(run.parent)):
+        assert Report().folder == run
+    with config.patch(base_dir=str(run / "none")), pytest.raises(JitneyError, match="there is no debug folder"):
+        Report()

@@ -14,11 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from jitney.debug.text import size
-from jitney.errors import JitneyError
-from jitney_tools.debug_folder.event_log import FILE
-from jitney_tools.report import write_report
-
-PHASE = "report"
+from jitney_tools.report import newest, write_report
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +34,3 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.open:
         webbrowser.open(file.resolve().as_uri())
     return 0
-
-
-def newest(path: Path) -> Path:
-    """The folder itself, or the newest debug folder in it."""
-    if (path / FILE).is_file():
-        return path
-    found = sorted(path.glob(f"run_*/{FILE}"), key=lambda file: file.stat().st_mtime)
-    if not found:
-        hint = "JITNEY_COMPILE_DEBUG=1 python ... writes one, and says where"
-        raise JitneyError(f"there is no debug folder at {path}", hint=hint, phase=PHASE)
-    return found[-1].parent

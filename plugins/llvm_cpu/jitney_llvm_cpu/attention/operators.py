@@ -17,6 +17,7 @@ from jitney_lowering.attention import (
     BACKWARD,
     FORWARD,
     Given,
+    Recent,
     Score,
     Tile,
     attention_results,
@@ -26,7 +27,7 @@ from jitney_lowering.attention import (
 )
 from jitney_lowering.ir import Extern
 
-_kernels: dict[Any, Any] = {}
+MOST = 128  # kernels, each for some sizes
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,21 @@ class Plan:
     seen: Callable[[int, int], tuple[int, int]]
 
 
+_plans: Recent[Plan] = Recent(MOST)
+
+
 def plan(make: Any, query: Tensor, key: Tensor, others: Sequence[Tensor], score: str) -> Plan:
     """For tensors like these; ``make``: of which kernel."""
     facts = [(t.dtype, t.shape, t.stride()) for t in others]
-    kept = (make, score, query.shape, key.size(-2), *facts)
-    found: Plan | None = _kernels.get(kept)
-    if found is None:
+
+    def made() -> Plan:
         said = Score.of(score)
         tile = Tile.of(said, (*query.shape[:-1], key.size(-2)), others, query.device, POLICY)
         block = Block.of(query.shape[:-2].numel(), query.size(-2), key.size(-2))
         hiding = masks(tile.scored, tile.row, tile.column, safe=tile.safe)
-        run = make(tile, others, block, LlvmCpuOptions())
-        found = _kernels[kept] = Plan(block, run, seen(hiding, key.size(-2)))
-    return found
+        return Plan(block, make(tile, others, block, LlvmCpuOptions()), seen(hiding, key.size(-2)))
+
+    return _plans.get((make, score, query.shape, key.size(-2), *facts), made)
 
 
 def places(count: int, size: int) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import jitney
 from jitney import events
 from jitney_llvm_cpu.attention import blocks, choice, operators
+from jitney_lowering.attention import Recent
 
 
 @pytest.fixture(autouse=True, params=[(8, 300), (16, 16 * 37), (64, 3 * 37 * 37), (64, 1 << 20)], ids=str)
@@ -24,7 +25,7 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(blocks, "ELEMENTS", elements)
     for name in ("LARGE", "LARGEST"):
         monkeypatch.setattr(choice, name, 1)
-    monkeypatch.setattr(operators, "_kernels", {})
+    monkeypatch.setattr(operators, "_plans", Recent(operators.MOST))
     jitney.reset()
     return rows, elements
 

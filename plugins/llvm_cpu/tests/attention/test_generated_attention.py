@@ -7,6 +7,7 @@ from attention_programs import check
 
 import jitney
 from jitney_llvm_cpu.attention import blocks, choice, operators
+from jitney_lowering.attention import Recent
 
 SEEDS = range(32)
 
@@ -17,7 +18,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "ELEMENTS", 300)
     for name in ("LARGE", "LARGEST"):
         monkeypatch.setattr(choice, name, 1)
-    monkeypatch.setattr(operators, "_kernels", {})
+    monkeypatch.setattr(operators, "_plans", Recent(operators.MOST))
     jitney.reset()
 
 

@@ -15,6 +15,7 @@ from jitney_lowering.attention import (
     FORWARD,
     SCORES_BACKWARD,
     Given,
+    Recent,
     Score,
     Tile,
     attention_results,
@@ -80,17 +81,15 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     SCORES_BACKWARD: attention_scores_backward,
 }
 Launch = Callable[[Sequence[Tensor]], None]
-_launches: dict[Any, Launch] = {}
+MOST = 256  # each for some sizes
+_launches: Recent[Launch] = Recent(MOST)
 
 
 def _run(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: str) -> None:
     """Fill what of the given tensors is to be filled."""
     tensors = (*given.values(), *others)
     key = (make, score, _precision(given["query"]), *[(t.dtype, t.device, t.shape, t.stride()) for t in tensors])
-    launch = _launches.get(key)
-    if launch is None:
-        launch = _launches[key] = _made(make, given, others, score)
-    launch(tensors)
+    _launches.get(key, lambda: _made(make, given, others, score))(tensors)
 
 
 def _made(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: str) -> Launch:

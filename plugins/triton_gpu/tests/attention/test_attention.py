@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import jitney
 from jitney import events
+from jitney_lowering.attention import Recent
 from jitney_triton_gpu.attention import draft, kernels
 from jitney_triton_gpu.attention.draft import Blocks
 
@@ -22,7 +23,7 @@ B, H, T, D, E = 2, 2, 53, 20, 12
 def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Several blocks of queries and keys, of which some are whole and some are not."""
     monkeypatch.setattr(kernels, "blocks", lambda problem, goal: Blocks(*request.param, 4, 1))
-    monkeypatch.setattr(kernels, "_launches", {})
+    monkeypatch.setattr(kernels, "_launches", Recent(kernels.MOST))
     jitney.reset()
     return iter([None])
 

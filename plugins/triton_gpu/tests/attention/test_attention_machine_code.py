@@ -14,6 +14,7 @@ import torch
 from machine_code import described
 
 import jitney
+from jitney_lowering.attention import Recent
 from jitney_triton_gpu.attention import kernels
 from jitney_triton_gpu.code import Function
 
@@ -42,7 +43,7 @@ def test_all_compile_for_sm_90(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
         return dict.fromkeys(functions, lambda *given: None)
 
     monkeypatch.setattr(kernels, "load", noted)
-    monkeypatch.setattr(kernels, "_launches", {})
+    monkeypatch.setattr(kernels, "_launches", Recent(kernels.MOST))
     precision = kernels._precision
     monkeypatch.setattr(kernels, "_precision", lambda query: "tf32x3" if precision(query) else "")
     for way in (capped, table):

@@ -7,6 +7,7 @@ import torch
 from attention_programs import check
 
 import jitney
+from jitney_lowering.attention import Recent
 from jitney_triton_gpu.attention import kernels
 from jitney_triton_gpu.attention.draft import Blocks
 
@@ -16,7 +17,7 @@ SEEDS = range(16)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "blocks", lambda problem, goal: Blocks(16, 16, 4, 1))
-    monkeypatch.setattr(kernels, "_launches", {})
+    monkeypatch.setattr(kernels, "_launches", Recent(kernels.MOST))
     jitney.reset()
 
 

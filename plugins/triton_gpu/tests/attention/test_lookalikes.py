@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import jitney
 from jitney import events
+from jitney_lowering.attention import Recent
 from jitney_triton_gpu.attention import kernels
 from jitney_triton_gpu.attention.draft import Blocks
 
@@ -22,7 +23,7 @@ Way = Callable[[Tensor, Tensor, Tensor], Any]
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "blocks", lambda problem, goal: Blocks(16, 16, 4, 1))
-    monkeypatch.setattr(kernels, "_launches", {})
+    monkeypatch.setattr(kernels, "_launches", Recent(kernels.MOST))
     jitney.reset()
 
 

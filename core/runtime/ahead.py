@@ -1,0 +1,66 @@
+"""Compiling before the first call: ``jitney.aot_compile``."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from jitney import events
+from jitney._util import callers
+from jitney.errors import describe_frame
+from jitney.runtime.dispatch import Root
+from jitney.runtime.wrappers import module_of, root_of
+
+
+def aot_compile(compiled: Any) -> Callable[..., None]:
+    """``aot_compile(compiled)(*args, **kwargs)`` compiles what a call with these arguments would run, and runs nothing.
+
+    The call is compiled as it would be here and now: in this grad mode, this autocast, for these sizes and those marked
+    by ``mark_dynamic``. Call it once for each kind of request: sizes that differ between two are symbolic from the
+    second on. Where gradients are on, so is the backward for gradients of all results; others are compiled at the
+    backward that has them. ``jitney.save`` takes what was compiled so.
+
+    What is after a graph break depends on what the program does there: it is compiled at the first call that gets that
+    far, and one warning says so.
+
+    Args:
+        compiled: made by ``jitney.compile`` or ``jitney.load``; its program's code is not run, its arguments are only
+            looked at.
+
+    Raises:
+        TypeError: it was not made by ``jitney.compile``, or an extension runs its calls in its own way.
+        JitneyError: as the call itself would.
+    """
+    root = root_of(compiled)
+    if root is None:
+        raise TypeError("jitney.aot_compile: an extension runs this module's calls in its own way")
+    first: tuple[Any, ...] = ()
+    if isinstance(compiled, types.MethodType):
+        first = (compiled.__self__,)
+    elif (module := module_of(compiled)) is not None:
+        first = (module,)
+    return functools.partial(_compile, root, first)
+
+
+def _compile(root: Root, first: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> None:
+    thread = threading.get_ident()
+    breaks: list[events.GraphBreak] = []
+
+    def collect(event: events.Event) -> None:
+        if type(event) is events.GraphBreak and threading.get_ident() == thread:
+            breaks.append(event)
+
+    with events.listen(collect):
+        reason = root.compile_ahead((*first, *args), kwargs)
+    name = root.target.name
+    if reason:
+        callers.warn(f"{name} is not compiled ahead, this call runs eagerly: {reason}")
+    for stop in breaks[:1]:
+        line = describe_frame(stop.user_stack[-1]) if stop.user_stack else name
+        callers.warn(
+            f"{line}: {stop.reason}\n{name} is compiled ahead up to this graph break: what follows is compiled at the "
+            f"first call{f'. To have it whole: {stop.hint}' if stop.hint else ''}"
+        )
