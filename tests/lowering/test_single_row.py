@@ -37,6 +37,13 @@ def fitted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return rest / rest.square().mean().sqrt()
 
 
+def deep(x: torch.Tensor) -> torch.Tensor:
+    """A long chain of cheap steps."""
+    for step in range(40):
+        x = (x * 1.01 + step).maximum(x - 1) * x.sin()
+    return x
+
+
 ONE = {
     "a norm": (normed, ((2048,),)),
     "of two dimensions": (normed, ((32, 64),)),
@@ -64,6 +71,8 @@ def test_small_reductions_and_what_goes_on_with_them_are_one_kernel(name: str) -
         (normed, (100_000,)),  # threads of many programs have a part each
         (lambda x: normed(x.sin().exp().sin().exp().sin().exp()), (8000,)),  # much to do for each element
         (lambda x: x[:100].sum() * x, (100_000,)),
+        (lambda x: normed(deep(x)), (4096,)),  # each step of it is little
+        (lambda x: F.layer_norm(deep(x), (4096,)), (8, 4096)),
         (lambda x: torch.where(x > 0, x, x.sum())[None] * torch.ones(3000, 1), (300,)),
     ],
 )
@@ -100,6 +109,15 @@ def test_brief_kernels_of_equal_ranges_are_one() -> None:
     weights = [torch.randn(2048, 100) for _ in range(3)]
     assert len(kernels(fn, torch.randn(100), *weights)) == 1
     assert len(kernels(fn, torch.randn(100), *weights, torch.randn(1500, 100))) == 2
+
+
+def test_kernels_that_compute_much_are_not_merged() -> None:
+    """All pairs of points: little to read, much to do."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [(1 / (p[:, None] - p[None]).square().add(1e-2).sqrt().sin().exp()).sum(-1) for p in (x, y)]
+
+    assert len(kernels(fn, torch.randn(2000), torch.randn(2000))) == 2
 
 
 def test_a_kernel_between_two_that_are_alike_stays_between() -> None:

@@ -11,6 +11,7 @@ from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, iterations, join
 from jitney_lowering.scheduler.loop_order import along_rows, like_rows
 from jitney_lowering.scheduler.precedence import Precedence, bits
+from jitney_lowering.scheduler.traffic.estimate import work
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
 NEIGHBOURS = 16
@@ -128,12 +129,17 @@ class Fusion:
                 latest[alike] = at
 
     def _is_brief(self, group: Group) -> bool:
-        """Is little read and written, and nothing reduced over rows?"""
+        """Is little read, written and computed, and nothing reduced over rows?"""
         if group.is_single_row or any(m.deferred or m.step.apart or m.step.kind in SCANS for m in group.members):
             return False
         puts = {m.step.buffer for m in group.members if m.step.kind == SCATTER}
         changed = frozenset().union(*(m.step.reads for m in group.members if m.step.kind == SCATTER))
-        total = sum(math.prod(v.size.value or self.policy.brief for v in m.step.loops) for m in group.members if puts)
+        total = 0.0
+        for step in (m.step for m in group.members):
+            count = iterations(step.loops)
+            if count is None:
+                return False
+            total += count * (work(step.value, step.loops) / max(self.policy.recompute, 1) + (step.kind == SCATTER))
         for name in {*group.reads, *group.makers} - puts - changed:
             buffer = self.program.buffers[name]
             total += (buffer.extent.value or self.policy.brief) * buffer.dtype.itemsize

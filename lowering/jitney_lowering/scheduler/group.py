@@ -122,7 +122,7 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
 
 def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
     """A group of one step."""
-    if is_total(step) and is_small(step, policy):
+    if is_total(step) and is_small([step], policy):
         step = with_row(step)
     elif _is_shared(step, policy):
         step = substituted(step, {}, (*step.reduced, *step.vars))
@@ -188,8 +188,8 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     steps = (step, *(m.step for m in group.members))
     if any(s.apart or s.late is not step.late for s in steps):
         return None
-    if group.is_single_row or (_is_small_map(group) and is_total(step)):
-        if not is_small(step, group.policy):
+    if group.is_single_row or (is_total(step) and _is_map(group) and is_small(steps, group.policy)):
+        if not is_small(steps, group.policy):
             return None
         group, step = _as_single_row(group), with_row(step)
     found = match(group.spine, step.loops, names)
@@ -215,9 +215,9 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     return None
 
 
-def _is_small_map(group: Group) -> bool:
-    """Does it compute few elements, and reduce nothing?"""
-    return all(m.step.kind == "pointwise" and is_small(m.step, group.policy) for m in group.members)
+def _is_map(group: Group) -> bool:
+    """Does it reduce nothing?"""
+    return all(m.step.kind == "pointwise" for m in group.members)
 
 
 def _as_single_row(group: Group) -> Group:
@@ -254,7 +254,9 @@ def _as_members(step: Computed, number: int, depth: int, policy: Policy) -> list
     if not first or _is_shared(step, policy):
         return waiting
     rowwise = [Member(step, number)]
-    is_parted = first < depth and _few(step.loops[:first], policy) and not is_short(step.reduced, step.value, policy)
+    is_parted = (
+        first < depth and _few(step.loops[:first], policy) and not is_short([(step.reduced, step.value)], policy)
+    )
     return waiting + rowwise if is_parted else rowwise + waiting
 
 
@@ -264,7 +266,7 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
     lowest = max(0 if not group.spine else 1, *(m.floor(group.policy) for m in (member, *group.members)))
     for depth in range(limit, lowest - 1, -1):
         if depth < group.depth and _few(group.spine[:depth], policy) and not _few(group.spine[: group.depth], policy):
-            if not all(is_short(m.step.loops[depth:], m.step.value, policy) for m in (member, *group.members)):
+            if not is_short([(m.step.loops[depth:], m.step.value) for m in (member, *group.members)], policy):
                 return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
             made = replace(group, depth=depth, members=(*group.members, member))

@@ -21,18 +21,23 @@ from jitney_lowering.policy import Policy
 ROW = Var("row", index(1))  # the only loop of one iteration that there is after ``simplify.clean``
 
 
-def is_small(step: Computed, policy: Policy) -> bool:
-    """Has one program little to do for all of it?"""
-    return step.kind != SCATTER and is_short(step.loops, step.value, policy)
+def is_small(steps: Sequence[Computed], policy: Policy) -> bool:
+    """Has one program little to do for all of these?"""
+    return all(s.kind != SCATTER for s in steps) and is_short([(s.loops, s.value) for s in steps], policy)
 
 
-def is_short(loops: Sequence[Var], value: Value, policy: Policy) -> bool:
-    """Has one program little to do for these loops? Operations count as the elements that are loaded meanwhile."""
-    count = product(loops).value
-    if not policy.single_row or count is None:
+def is_short(parts: Sequence[tuple[Sequence[Var], Value]], policy: Policy) -> bool:
+    """Has one program little to do for a row of these loops, each with what it computes?
+
+    So it has if the longest has few iterations, with all operations counted as the elements that could be loaded
+    meanwhile.
+    """
+    counts = [product(loops).value for loops, _ in parts]
+    if not policy.single_row or None in counts:
         return False
-    each = max(1, cost(value) / (4 * policy.recompute)) if policy.recompute else 1
-    return count * each <= policy.single_row
+    known = [n for n in counts if n is not None]
+    operations = sum(n * cost(value) for n, (_, value) in zip(known, parts, strict=True))
+    return max(known, default=0) + operations / (4 * max(policy.recompute, 1)) <= policy.single_row
 
 
 def is_total(step: Computed) -> bool:
