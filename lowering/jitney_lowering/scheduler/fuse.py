@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Program, Step
+from jitney_lowering.ir.values import cost
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, iterations, join
 from jitney_lowering.scheduler.loop_order import along_rows, like_rows
 from jitney_lowering.scheduler.precedence import Precedence, bits
-from jitney_lowering.scheduler.traffic.estimate import work
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
 NEIGHBOURS = 16
@@ -132,17 +132,17 @@ class Fusion:
         """Is little read, written and computed, and nothing reduced over rows?"""
         if group.is_single_row or any(m.deferred or m.step.apart or m.step.kind in SCANS for m in group.members):
             return False
-        puts = {m.step.buffer for m in group.members if m.step.kind == SCATTER}
-        changed = frozenset().union(*(m.step.reads for m in group.members if m.step.kind == SCATTER))
+        puts = [m.step for m in group.members if m.step.kind == SCATTER]
+        changed = frozenset().union(*(step.reads | step.writes for step in puts))
         total = 0.0
-        for step in (m.step for m in group.members):
-            count = iterations(step.loops)
-            if count is None:
-                return False
-            total += count * (work(step.value, step.loops) / max(self.policy.recompute, 1) + (step.kind == SCATTER))
-        for name in {*group.reads, *group.makers} - puts - changed:
+        for name in {*group.reads, *group.makers} - changed:
             buffer = self.program.buffers[name]
             total += (buffer.extent.value or self.policy.brief) * buffer.dtype.itemsize
+        for step in (m.step for m in group.members):
+            count = iterations(step.loops)
+            if count is None or total > self.policy.brief:
+                return False
+            total += count * (cost(step.value) / max(self.policy.recompute, 1) + (step.kind == SCATTER))
         return total <= self.policy.brief
 
     def _is_total(self, group: Group) -> bool:
