@@ -158,3 +158,33 @@ def test_deterministic_algorithms_are_operators() -> None:
     assert [str(i.target) for i in made.items if isinstance(i, Extern)] == [
         "aten.index_add.default", "aten.index_put.default",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_copy_is_made_before_what_changes_its_source(rows: int) -> None:
+    """A kernel fewer would be needed if it came later, beside one of equal ranges."""
+
+    def fn(state: torch.Tensor, values: torch.Tensor, x: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        copied = state.index_add(0, torch.arange(rows), values)
+        state.scatter_reduce_(0, torch.arange(rows)[:, None].expand_as(x), x, "mean")
+        return u + 1, copied
+
+    args = [normal(rows, 3) for _ in range(4)]
+    sides = []
+    for run in (fn, jitney.compile(fn, backend="triton_gpu")):
+        given = [a.clone() for a in args]
+        sides.append((run(*given), given))
+    torch.testing.assert_close(sides[1], sides[0])
+
+
+def test_a_scatter_waits_for_one_that_it_reads() -> None:
+    def fn(total: torch.Tensor, counts: torch.Tensor, i: torch.Tensor, x: torch.Tensor) -> None:
+        total.index_add_(0, torch.zeros_like(i), x)
+        counts.index_add_(0, i, x / total)
+
+    sides = []
+    for run in (fn, jitney.compile(fn, backend="triton_gpu")):
+        given = (torch.zeros(1), torch.zeros(10), torch.arange(64) % 10, torch.arange(64.0) + 1)
+        run(*given)
+        sides.append(given)
+    torch.testing.assert_close(sides[1], sides[0])

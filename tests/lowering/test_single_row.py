@@ -136,3 +136,10 @@ def test_kernels_of_one_row_train() -> None:
     x, y = (torch.randn(300, device=device, requires_grad=True) for _ in range(2))
     wanted = torch.autograd.grad(fn(x, y), (x, y))
     torch.testing.assert_close(torch.autograd.grad(jitney.compile(fn, backend="triton_gpu")(x, y), (x, y)), wanted)
+
+
+def test_norms_of_many_parameters_share_kernels() -> None:
+    def fn(*weights: torch.Tensor) -> list[torch.Tensor]:
+        return [w / w.norm() for w in weights]
+
+    assert len(kernels(fn, *(torch.randn(64) for _ in range(60)))) < 30

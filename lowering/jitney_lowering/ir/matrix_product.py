@@ -11,6 +11,8 @@ from jitney_lowering.ir.kernel import Kernel, Reduce, Statement, Store
 from jitney_lowering.ir.operations import HALVES
 from jitney_lowering.ir.values import Apply, Load, Position, Value, walk
 
+MOST_TOGETHER = 3  # products of one matrix: each has sums in registers and tiles on their way
+
 
 @dataclass(frozen=True)
 class MatrixProduct:
@@ -31,7 +33,7 @@ def matrix_product_of(kernel: Kernel) -> MatrixProduct | None:
     if len(kernel.outer) < 2 or len(kernel.body) != 2 or kernel.memory or kernel.finish:
         return None
     summed, stored = kernel.body
-    if len(summed.loops) != 1 or not summed.statements or stored.loops:
+    if len(summed.loops) != 1 or not 0 < len(summed.statements) <= MOST_TOGETHER or stored.loops:
         return None
     if not all(isinstance(s, Store) for s in stored.statements):
         return None

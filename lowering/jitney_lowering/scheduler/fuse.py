@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Program, Step
+from jitney_lowering.ir.matrix_product import MOST_TOGETHER
 from jitney_lowering.ir.values import cost
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, iterations, join
@@ -125,8 +126,15 @@ class Fusion:
                 continue
             alike = (item.depth if item.has_phases else None, tuple(v.size for v in item.spine))
             first = latest.get(alike)
-            if first is None or at - first > NEIGHBOURS or not self._merge(first, at, related=False):
+            near = first is not None and at - first <= NEIGHBOURS and self._may_be_products(first, at)
+            if first is None or not near or not self._merge(first, at, related=False):
                 latest[alike] = at
+
+    def _may_be_products(self, *numbers: int) -> bool:
+        """Are there no more sums over two loops than a backend that multiplies tiles of matrices takes together?"""
+        groups = [group for at in numbers if isinstance(group := self.items[at], Group)]
+        sums = [m for group in groups for m in group.members if m.step.reduced and len(m.step.vars) > 1]
+        return len(sums) <= MOST_TOGETHER
 
     def _is_brief(self, group: Group) -> bool:
         """Is little read, written and computed, and nothing reduced over rows?"""

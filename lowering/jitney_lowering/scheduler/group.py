@@ -354,7 +354,7 @@ def _reachable(group: Group, member: Member, load: Load, outer: Sequence[Var]) -
     maker = group.makers.get(load.buffer)
     if maker is None:
         return True
-    if maker.deferred:
+    if maker.deferred or maker.step.kind == SCATTER:  # whoever reads what it makes waits for all of it
         return False
     return is_aligned(maker, member, load) or in_row(maker.step.place, load.index, outer) or _is_of(maker, load, outer)
 

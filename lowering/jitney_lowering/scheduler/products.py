@@ -18,13 +18,13 @@ import torch
 from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Statement, Store
 from jitney_lowering.ir.loops import Buffer, Computed, Extern, Number, Program, Strided
+from jitney_lowering.ir.matrix_product import MOST_TOGETHER
 from jitney_lowering.ir.values import Load, Value, apply, load, rebuild, ref, walk
 from jitney_lowering.scheduler.traffic.recompute import iteration
 
 aten = torch.ops.aten
 DTYPES = (torch.float16, torch.bfloat16)
 PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.baddbmm.default: 1}
-MOST_TOGETHER = 3  # products of one matrix
 
 Items = Sequence[Kernel | Extern]
 
@@ -225,6 +225,10 @@ def _makers(
         name = matrices[2].buffer
         if name not in kept and all(id(item) in mine for item in items if name in item.reads):
             alone.add(name)
+    for call in calls:  # nor these, as another operand
+        matrices = _matrices(call, program)
+        assert matrices is not None
+        alone -= {operand.buffer for operand in (matrices[1], matrices[3]) if operand is not None}
     return tuple([i for i in items if isinstance(i, Kernel) and not i.writes.isdisjoint(alone) and i.writes <= alone])
 
 

@@ -10,6 +10,8 @@ Few are reduced by one program sooner than a second kernel is launched.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,12 +34,18 @@ def is_short(parts: Sequence[tuple[Sequence[Var], Value]], policy: Policy) -> bo
     So it has if the longest has few iterations, with all operations counted as the elements that could be loaded
     meanwhile.
     """
-    counts = [product(loops).value for loops, _ in parts]
-    if not policy.single_row or None in counts:
+    if not policy.single_row:
         return False
-    known = [n for n in counts if n is not None]
-    operations = sum(n * cost(value) for n, (_, value) in zip(known, parts, strict=True))
-    return max(known, default=0) + operations / (4 * max(policy.recompute, 1)) <= policy.single_row
+    sizes = [_size(tuple(loops), value) for loops, value in parts]
+    longest = max((count for count, _ in sizes), default=0)
+    return longest + sum(n for _, n in sizes) / (4 * max(policy.recompute, 1)) <= policy.single_row
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _size(loops: tuple[Var, ...], value: Value) -> tuple[float, float]:
+    """Iterations, and operations in all of them; infinite where that depends on symbolic sizes."""
+    count = product(loops).value
+    return (math.inf, math.inf) if count is None else (count, count * cost(value))
 
 
 def is_total(step: Computed) -> bool:

@@ -271,6 +271,11 @@ NARROW: dict[str, tuple[Callable[..., Any], list[Any], int | None]] = {
         [(4, 256), (320, 256, torch.int8)],
         None,
     ),
+    "a bias that is a row of a computed matrix": (
+        lambda x, codes, table: (lambda w: torch.addmm(w[0], x, w))(table[codes.long()]),
+        [(4, 256), (256, 256, torch.uint8), (256,)],
+        None,
+    ),
     "four bits": (four_bits, [(4, 512), (320, 256, torch.uint8), (320,)], 1),
     "a turned matrix that is computed": (lambda x, w: x @ (w * 2).t(), [(4, 256), W], None),
     "a row of what is computed": (lambda x, w: x @ (w * 2)[:256], [(4, 256), (300, 320)], None),

@@ -20,7 +20,7 @@ def with_early_parts(fused: Fused) -> Fused:
 
 def early_parts(steps: Sequence[Step], program: Program) -> list[Step]:
     """The steps, in an order in which they may run."""
-    maker = {name: at for at, step in enumerate(steps) for name in step.writes}
+    maker: dict[str, int] = {}  # of the steps so far
     after: dict[int, list[Step]] = {}
     moved: set[int] = set()
     last = -1  # operator that changes something
@@ -32,6 +32,7 @@ def early_parts(steps: Sequence[Step], program: Program) -> list[Step]:
             if last < place:
                 after.setdefault(place, []).append(step)
                 moved.add(at)
+        maker |= dict.fromkeys(step.writes, at)
     result: list[Step] = []
     for at, step in enumerate(steps):
         if at not in moved:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jitney_lowering.index import Names
 from jitney_lowering.ir.loops import Extern, Program, Step
@@ -13,6 +13,8 @@ from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.traffic.estimate import time_of
+
+MANY_ROWS = 8  # kernels of one program each: norms of many parameters, say
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,13 @@ class Fused:
 
     @classmethod
     def of(cls, program: Program, steps: Sequence[Step], names: Names, policy: Policy) -> Fused:
-        """The steps' groups."""
-        return cls(program, steps, fuse(steps, program, names, policy), names, policy)
+        """The steps' groups; without kernels of one row, if these are many that would be parts of fewer kernels."""
+        made = cls(program, steps, fuse(steps, program, names, policy), names, policy)
+        if sum(isinstance(item, Group) and item.is_single_row for item in made.items) <= MANY_ROWS:
+            return made
+        apart = replace(policy, single_row=0)
+        other = cls(program, steps, fuse(steps, program, names, apart), names, apart)
+        return other if len(other.items) < len(made.items) else made
 
     def again(self, steps: Sequence[Step], program: Program | None = None) -> Fused:
         """Other steps; ``program``: with other buffers."""
