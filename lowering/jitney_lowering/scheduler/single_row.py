@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from jitney_lowering.index import Var, index, product
-from jitney_lowering.ir.loops import SCATTER, Computed
+from jitney_lowering.ir.loops import SCATTER, Computed, Step
 from jitney_lowering.ir.values import Value, cost
 from jitney_lowering.policy import Policy
 
@@ -51,6 +52,19 @@ def _size(loops: tuple[Var, ...], value: Value) -> tuple[float, float]:
 def is_total(step: Computed) -> bool:
     """Does it reduce all that it goes through?"""
     return bool(step.reduced) and not step.vars
+
+
+def widest(steps: Iterable[Step], policy: Policy) -> int:
+    """How many small reductions to a number there are, at most, that have as many of such before them."""
+    before: dict[str, int] = {}  # buffer -> reductions in a row
+    counts: Counter[int] = Counter()
+    for step in steps:
+        level = max((before.get(name, 0) for name in step.reads), default=0)
+        if isinstance(step, Computed) and is_total(step) and is_small([step], policy):
+            level += 1
+            counts[level] += 1
+        before |= dict.fromkeys(step.writes, level)
+    return max(counts.values(), default=0)
 
 
 def with_row(step: Computed) -> Computed:

@@ -12,6 +12,7 @@ from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory.peak import peak
+from jitney_lowering.scheduler.single_row import widest
 from jitney_lowering.scheduler.traffic.estimate import time_of
 
 MANY_ROWS = 8  # kernels of one program each: norms of many parameters, say
@@ -37,13 +38,10 @@ class Fused:
 
     @classmethod
     def of(cls, program: Program, steps: Sequence[Step], names: Names, policy: Policy) -> Fused:
-        """The steps' groups; without kernels of one row, if these are many that would be parts of fewer kernels."""
-        made = cls(program, steps, fuse(steps, program, names, policy), names, policy)
-        if sum(isinstance(item, Group) and item.is_single_row for item in made.items) <= MANY_ROWS:
-            return made
-        apart = replace(policy, single_row=0)
-        other = cls(program, steps, fuse(steps, program, names, apart), names, apart)
-        return other if len(other.items) < len(made.items) else made
+        """The steps' groups; without kernels of one row, if many would run side by side: they are parts of fewer."""
+        if widest(steps, policy) > MANY_ROWS:
+            policy = replace(policy, single_row=0)
+        return cls(program, steps, fuse(steps, program, names, policy), names, policy)
 
     def again(self, steps: Sequence[Step], program: Program | None = None) -> Fused:
         """Other steps; ``program``: with other buffers."""
