@@ -24,7 +24,8 @@ def aot_compile(compiled: Any) -> Callable[..., None]:
     backward that has them. ``jitney.save`` takes what was compiled so.
 
     What is after a graph break depends on what the program does there: it is compiled at the first call that gets that
-    far, and one warning says so.
+    far, and one warning says so. Numbers of random generators are drawn by the call. A function with a cache
+    (``functools.lru_cache``) is the exception: its cache is filled now, as compiling the call would fill it.
 
     Args:
         compiled: made by ``jitney.compile`` or ``jitney.load``; its program's code is not run, its arguments are only

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cache.again import begin
@@ -262,3 +264,60 @@ def test_both_threads_that_compile_ahead_find_it_compiled_once(phases: list[str]
     for thread in threads:
         thread.join()
     assert phases.count("capture") == 1
+
+
+OWN, MODERN = random.Random(5), np.random.default_rng(3)
+WEIGHT = torch.ones(3, requires_grad=True)
+
+
+def draws_from_python(x: torch.Tensor) -> Any:
+    cards = [1, 2, 3, 4]
+    random.shuffle(cards)
+    return x * random.random(), random.randint(1, 9), random.choice([1, 2, 3]), cards, OWN.random()
+
+
+def draws_from_numpy(x: torch.Tensor) -> Any:
+    return x * 2, np.random.rand(), MODERN.random()
+
+
+def draws_before_a_break(x: torch.Tensor) -> Any:
+    y = x * random.random()
+    print(end="")
+    return torch.nn.functional.dropout(y) * random.random()
+
+
+def drops_a_gradient(x: torch.Tensor) -> Any:
+    WEIGHT.grad = None
+    (WEIGHT * x * random.random()).sum().backward()
+    return WEIGHT.grad
+
+
+def begin_again() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    OWN.seed(5)
+    MODERN.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    WEIGHT.grad = torch.full((3,), 7.0)
+
+
+def outside() -> list[str]:
+    states = [random.getstate(), np.random.get_state(), OWN.getstate(), MODERN.bit_generator.state]
+    return [*map(str, states), str(torch.get_rng_state().tolist()), str(WEIGHT.grad)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_nothing_is_drawn_and_no_gradient_dropped_before_the_call(backend: str) -> None:
+    for fn in (draws_from_python, draws_from_numpy, draws_before_a_break, drops_a_gradient):
+        compiled = jitney.compile(fn, backend=backend)
+        begin_again()
+        before = outside()
+        for _ in range(2):  # compiled, and found
+            with warnings.catch_warnings(action="ignore"):  # of the break
+                jitney.aot_compile(compiled)(x(3))
+            assert outside() == before, fn.__name__
+        ends = []
+        for call in (fn, compiled):
+            begin_again()
+            ends.append(([str(call(x(3))) for _ in range(2)], outside()))
+        assert ends[0] == ends[1], fn.__name__

@@ -55,7 +55,7 @@ from jitney.guards.assumptions import Assumptions
 from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
-from jitney.guards.program import MISS
+from jitney.guards.program import MISS, guards_held
 from jitney.guards.source import item_of
 from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
 from jitney.torch_compat import markers
@@ -400,6 +400,9 @@ class Emitter:
             mutates = tracer.mutates_inputs()
             if tracer.tape.clears_first(tracer.graph.nodes, backward):  # as in eager, before the graph needs memory
                 graph_lines += [f"{self.program.expression(source)}.grad = None" for source in tracer.tape.cleared]
+            if graph_lines:  # who only asks whether the guards hold stops there, before anything is drawn or dropped
+                self.pool.namespace["_held"] = guards_held
+                graph_lines.insert(0, "_held()")
             if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:
