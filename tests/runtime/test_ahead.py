@@ -321,3 +321,52 @@ def test_nothing_is_drawn_and_no_gradient_dropped_before_the_call(backend: str) 
             begin_again()
             ends.append(([str(call(x(3))) for _ in range(2)], outside()))
         assert ends[0] == ends[1], fn.__name__
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
+        return x * scale
+
+    def halved(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return (y + z) / 2
+
+
+def test_a_call_that_a_module_does_not_take_leaves_nothing_behind() -> None:
+    net = Scaled()
+    compiled = jitney.compile(net, backend="eager")
+    for args, kwargs, words in (
+        ((), {}, r"Scaled.forward\(\) missing 1 required positional argument: 'x'"),
+        ((x(3), x(3)), {}, r"Scaled.forward\(\) takes 2 positional arguments but 3"),
+        ((x(3),), {"factor": 2.0}, r"Scaled.forward\(\) got an unexpected keyword argument 'factor'"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            jitney.aot_compile(compiled)(*args, **kwargs)
+        with pytest.raises(TypeError, match=words):
+            compiled(*args, **kwargs)
+        compiled._jitney_root.forget()
+    jitney.aot_compile(compiled)(x(3), scale=3.0)
+    jitney.aot_compile(jitney.compile(net.halved, backend="eager"))(x(3), x(3))
+    net.register_forward_pre_hook(lambda module, args, kwargs: ((x(3),), {}), with_kwargs=True)
+    jitney.aot_compile(compiled)(x(3), x(3))  # the hook makes it a call that is taken
+    assert torch.equal(compiled(x(3), x(3)), x(3) * 2)
+
+
+def test_sizes_of_a_call_that_failed_are_forgotten() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        if x.size(0) == 2:
+            print(end="")
+        return y
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    with pytest.raises(Unsupported):
+        jitney.aot_compile(compiled)(x(2))
+    jitney.aot_compile(compiled)(x(3))
+    assert compiled._jitney_root.observed.sizes["x"] == (3,)
+
+
+def test_nothing_is_compiled_while_all_is_to_run_eagerly() -> None:
+    compiled: Any = jitney.compile(lambda x: x.sin(), backend="eager")
+    with jitney.set_stance("force_eager"), pytest.warns(UserWarning, match='compiled ahead: nothing is.*"force_eager"'):
+        jitney.aot_compile(compiled)(x(3))
+    assert not compiled._jitney_root.entries
