@@ -26,7 +26,7 @@ class CacheInfo:
 
 
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
-    """All that this process has compiled or taken from its cache on disk, as bytes; None, as of torch, if that is nothing.
+    """All that this process has compiled or taken from its cache on disk, as bytes; None if that is nothing.
 
         saved = jitney.save_cache_artifacts()
         if saved is not None:

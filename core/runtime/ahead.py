@@ -82,8 +82,8 @@ def _compile(root: Root, module: torch.nn.Module | None, /, *args: Any, **kwargs
 
 
 def _check_forward(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A TypeError, as the call's, where a module's ``forward`` gets these arguments as they are and does not take them."""
-    forward = module.forward
+    """A call's own TypeError, where a module's ``forward`` gets the arguments as they are and refuses them."""
+    forward: Any = module.forward
     changed = module._forward_pre_hooks or any(torch_private.global_module_hooks().values())
     if changed or type(module).__call__ is not torch.nn.Module.__call__:
         return

@@ -50,7 +50,7 @@ def counts() -> dict[str, float]:
 
 
 def log(writer: Any, step: int | None = None, prefix: str = "jitney/") -> dict[str, float]:
-    """Write the counters that have changed since this writer was last given them, all of them at first; what was written.
+    """Write the counters that have changed since this writer last got them, all of them at first; what was written.
 
     What the writer raises is raised; the numbers that it did not take are written the next time.
 
