@@ -28,6 +28,10 @@ class CacheInfo:
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
     """All that this process has compiled or taken from its cache on disk, as bytes; None if that is nothing.
 
+        saved = jitney.save_cache_artifacts()
+        if saved is not None:
+            data, info = saved
+
     Unlike ``jitney.save``, which takes one function and says what is missing, this is as good as the cache is: where
     versions, settings or the processor differ, or the program, the other machine compiles as if it were not there.
     """
@@ -51,9 +55,15 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo:
     """Put what ``save_cache_artifacts`` has given into this machine's cache on disk, for calls that come.
 
     Raises:
-        SavedError: the bytes are damaged, or there is no cache on disk.
+        SavedError: these are no bytes, the bytes are damaged, or there is no cache on disk.
     """
-    data = store.unsealed(serialized_artifacts)
+    if not isinstance(serialized_artifacts, bytes | bytearray | memoryview):
+        raise SavedError(
+            f"the bytes that jitney.save_cache_artifacts gives are needed, not {type(serialized_artifacts).__name__!r}",
+            phase="load",
+            hint="it gives a tuple, whose first item they are, or None where nothing is compiled",
+        )
+    data = store.unsealed(bytes(serialized_artifacts))
     if data is None:
         raise SavedError("these bytes are not from jitney.save_cache_artifacts, or they are damaged", phase="load")
     try:

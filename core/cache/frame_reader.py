@@ -91,7 +91,7 @@ class StoredFrame:
         self.namespace.update(self.reader.space(data["space"]))
         self.facts = [self._fact(*row) for row in data["tensors"]]
         self._check_apart()
-        self.namespace.update(_state=state_check(), _tensors=self._first_check, _graph=_reached)
+        self.namespace.update(_state=state_check(), _tensors=self._first_check, _graph=_reached, _held=_reached)
 
     @property
     def fixed(self) -> bool:
@@ -210,7 +210,7 @@ def holds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
 
 def without_graph(function: types.FunctionType) -> types.FunctionType:
     """An emitted function for ``holds``, whose graph is there and is not to run."""
-    space = {**function.__globals__, "_graph": _reached}
+    space = {**function.__globals__, "_graph": _reached, "_held": _reached}
     made = types.FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
     return made

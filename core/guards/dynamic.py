@@ -38,6 +38,10 @@ class ObservedValues:
         self.steady.clear()
         self.ran = False
 
+    def copy(self) -> ObservedValues:
+        """As it is now."""
+        return ObservedValues(self.dynamic, {**self.sizes}, {**self.numbers}, {**self.steady}, self.ran)
+
     def add_sizes(self, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
         """Sizes that a frame of an earlier process was captured for, by the source's name."""
         for name, found in sizes.items():

@@ -33,6 +33,10 @@ class Miss:
 MISS = Miss()  # what an emitted function returns when its guards do not hold
 
 
+def guards_held() -> None:
+    """What an emitted function calls once its guards hold, where it does something before it calls its graph."""
+
+
 class Program:
     """The prologue. A condition that does not hold returns ``MISS``; a fetch that raises does so too.
 

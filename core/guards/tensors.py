@@ -93,6 +93,17 @@ def nothing_shared(written: tuple[bool, ...], *tensors: torch.Tensor) -> bool:
     return True
 
 
+def views_of_none(leaves: int, *tensors: torch.Tensor) -> bool:
+    """Is no tensor a view of one of the first so many? Whether those require grad is what their views ask, too."""
+    return bases_of(tensors[leaves:]).isdisjoint(map(id, tensors[:leaves]))
+
+
+def bases_of(tensors: Sequence[torch.Tensor]) -> set[int]:
+    """The ids of the tensors of which these are views."""
+    with torch_private.DisableTorchFunctionSubclass():
+        return {id(base) for tensor in tensors if (base := tensor._base) is not None}
+
+
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -494,12 +494,7 @@ class Root(Dispatcher):
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """Bound as the function's own signature binds them; its cells are read from the function."""
-        namespace: dict[str, Any] = {}
-        exec(f"def bind({self.target.signature()}): return locals()", namespace)
-        binder = namespace["bind"]
-        binder.__qualname__ = self.target.name
-        self.target.lend(binder)
-        bound = binder(*args, **kwargs)
+        bound = self.target.bind(args, kwargs)
         return {n: bound[n] for n in parameters(self.target.code)}, ()
 
 

@@ -32,7 +32,7 @@ from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
 from jitney.guards.assumptions import Assumptions
-from jitney.guards.program import MISS
+from jitney.guards.program import MISS, guards_held
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.runtime.continuation import Continuation, EagerRun
@@ -167,7 +167,7 @@ def _build(
         if not holds(function, args, kwargs):
             return None
         with lifted():
-            space["_graph"] = frame.graph()
+            space.update(_graph=frame.graph(), _held=guards_held)
     sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
     fixed, bound = frame.fixed, frame.bound
     frame.forget()

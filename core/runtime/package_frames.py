@@ -67,7 +67,7 @@ class PackageFrames:
         if eager:
             owner.skip_frame(eager)
             return
-        name, why = described(owner), "\n".join(f"  {reason}" for reason in self._reasons)
+        name, why = described(owner), "\n".join(f"  {reason}" for reason in dict.fromkeys(self._reasons))
         if not self.compile:
             raise SavedError(
                 f"no form of {name} in {self.path} fits this call:\n{why}",

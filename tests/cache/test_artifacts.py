@@ -90,5 +90,8 @@ def test_damaged_or_foreign_bytes_are_refused() -> None:
     for wrong in (b"", data[:-1], data[:60] + b"?" + data[61:], away, up, shape, store.sealed(b"short")):
         with pytest.raises(SavedError):
             jitney.load_cache_artifacts(wrong)
+    for other in (None, saved, "text"):
+        with pytest.raises(SavedError, match=f"are needed, not '{type(other).__name__}'(.|\n)*None where nothing"):
+            jitney.load_cache_artifacts(other)  # type: ignore[arg-type]
     with jitney.config.patch(cache=False), pytest.raises(SavedError, match="no cache on disk"):
         jitney.load_cache_artifacts(data)

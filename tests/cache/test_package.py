@@ -196,6 +196,14 @@ def test_another_call_is_compiled_here_with_one_warning_or_refused(tmp_path: Pat
         training(strict, module)
 
 
+def test_what_keeps_two_forms_from_a_call_is_told_once(tmp_path: Path, elsewhere: Any) -> None:
+    path = saved_by(LINEAR, tmp_path / "fn", no_grad(2, 4), no_grad(2, 4, 1))
+    module = elsewhere(LINEAR)
+    with pytest.raises(SavedError) as refused:
+        training(jitney.load(path, compile=False), module)
+    assert str(refused.value).count("grad_mode") == 1
+
+
 def test_without_a_cache_and_under_run_what_was_loaded_is_used(tmp_path: Path, elsewhere: Any) -> None:
     path = saved_by(LINEAR, tmp_path / "fn", no_grad(2, 4))
     module = elsewhere(LINEAR)

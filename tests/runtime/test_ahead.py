@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cache.again import begin
@@ -262,3 +264,109 @@ def test_both_threads_that_compile_ahead_find_it_compiled_once(phases: list[str]
     for thread in threads:
         thread.join()
     assert phases.count("capture") == 1
+
+
+OWN, MODERN = random.Random(5), np.random.default_rng(3)
+WEIGHT = torch.ones(3, requires_grad=True)
+
+
+def draws_from_python(x: torch.Tensor) -> Any:
+    cards = [1, 2, 3, 4]
+    random.shuffle(cards)
+    return x * random.random(), random.randint(1, 9), random.choice([1, 2, 3]), cards, OWN.random()
+
+
+def draws_from_numpy(x: torch.Tensor) -> Any:
+    return x * 2, np.random.rand(), MODERN.random()
+
+
+def draws_before_a_break(x: torch.Tensor) -> Any:
+    y = x * random.random()
+    print(end="")
+    return torch.nn.functional.dropout(y) * random.random()
+
+
+def drops_a_gradient(x: torch.Tensor) -> Any:
+    WEIGHT.grad = None
+    (WEIGHT * x * random.random()).sum().backward()
+    return WEIGHT.grad
+
+
+def begin_again() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    OWN.seed(5)
+    MODERN.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    WEIGHT.grad = torch.full((3,), 7.0)
+
+
+def outside() -> list[str]:
+    states = [random.getstate(), np.random.get_state(), OWN.getstate(), MODERN.bit_generator.state]
+    return [*map(str, states), str(torch.get_rng_state().tolist()), str(WEIGHT.grad)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_nothing_is_drawn_and_no_gradient_dropped_before_the_call(backend: str) -> None:
+    for fn in (draws_from_python, draws_from_numpy, draws_before_a_break, drops_a_gradient):
+        compiled = jitney.compile(fn, backend=backend)
+        begin_again()
+        before = outside()
+        for _ in range(2):  # compiled, and found
+            with warnings.catch_warnings(action="ignore"):  # of the break
+                jitney.aot_compile(compiled)(x(3))
+            assert outside() == before, fn.__name__
+        ends = []
+        for call in (fn, compiled):
+            begin_again()
+            ends.append(([str(call(x(3))) for _ in range(2)], outside()))
+        assert ends[0] == ends[1], fn.__name__
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
+        return x * scale
+
+    def halved(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return (y + z) / 2
+
+
+def test_a_call_that_a_module_does_not_take_leaves_nothing_behind() -> None:
+    net = Scaled()
+    compiled = jitney.compile(net, backend="eager")
+    for args, kwargs, words in (
+        ((), {}, r"Scaled.forward\(\) missing 1 required positional argument: 'x'"),
+        ((x(3), x(3)), {}, r"Scaled.forward\(\) takes 2 positional arguments but 3"),
+        ((x(3),), {"factor": 2.0}, r"Scaled.forward\(\) got an unexpected keyword argument 'factor'"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            jitney.aot_compile(compiled)(*args, **kwargs)
+        with pytest.raises(TypeError, match=words):
+            compiled(*args, **kwargs)
+        compiled._jitney_root.forget()
+    jitney.aot_compile(compiled)(x(3), scale=3.0)
+    jitney.aot_compile(jitney.compile(net.halved, backend="eager"))(x(3), x(3))
+    net.register_forward_pre_hook(lambda module, args, kwargs: ((x(3),), {}), with_kwargs=True)
+    jitney.aot_compile(compiled)(x(3), x(3))  # the hook makes it a call that is taken
+    assert torch.equal(compiled(x(3), x(3)), x(3) * 2)
+
+
+def test_sizes_of_a_call_that_failed_are_forgotten() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        if x.size(0) == 2:
+            print(end="")
+        return y
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    with pytest.raises(Unsupported):
+        jitney.aot_compile(compiled)(x(2))
+    jitney.aot_compile(compiled)(x(3))
+    assert compiled._jitney_root.observed.sizes["x"] == (3,)
+
+
+def test_nothing_is_compiled_while_all_is_to_run_eagerly() -> None:
+    compiled: Any = jitney.compile(lambda x: x.sin(), backend="eager")
+    with jitney.set_stance("force_eager"), pytest.warns(UserWarning, match='compiled ahead: nothing is.*"force_eager"'):
+        jitney.aot_compile(compiled)(x(3))
+    assert not compiled._jitney_root.entries

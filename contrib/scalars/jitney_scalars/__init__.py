@@ -6,6 +6,7 @@ An extension: jitney tells it of each event, and it counts. ``log(writer, step)`
 from __future__ import annotations
 
 import threading
+import types
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from jitney.backends import hookimpl
 jitney_hook_api = 1
 
 _counts: Counter[str] = Counter()
-_written: weakref.WeakKeyDictionary[Any, dict[str, float]] = weakref.WeakKeyDictionary()  # what each writer has got
+# What each writer has got, for each of its methods and each prefix. By identity: writers may compare as they like, and
+# those that have no weak references are kept.
+_written: dict[int, tuple[Any, dict[tuple[Any, str], dict[str, float]]]] = {}
 _lock = threading.Lock()
 _ROWS: dict[type, Callable[[Any], dict[str, float]]] = {
     events.FrameCaptured: lambda e: {"captures": 1, "graphs": int(e.graph is not None), "operations": e.op_count},
@@ -47,25 +50,42 @@ def counts() -> dict[str, float]:
 
 
 def log(writer: Any, step: int | None = None, prefix: str = "jitney/") -> dict[str, float]:
-    """Write the counters that have changed since the last time, all of them at first; what was written.
+    """Write the counters that have changed since this writer last got them, all of them at first; what was written.
+
+    What the writer raises is raised; the numbers that it did not take are written the next time.
 
     Args:
         writer: a ``SummaryWriter`` of TensorBoard's (``add_scalar``), a run or the module of ``wandb`` (``log``), or a
-            function of a dictionary and the step.
+            function or method of a dictionary and the step (the same each time: a new one is given all of them).
         step: of the training run.
         prefix: of each name.
     """
-    now = counts()
-    before = _written.setdefault(writer, {})
-    new = {f"{prefix}{name}": value for name, value in now.items() if before.get(name) != value}
-    before.update(now)
+    before = _got(writer, prefix)
+    new = {name: value for name, value in counts().items() if before.get(name) != value}
+    written = {f"{prefix}{name}": value for name, value in new.items()}
     if not new:
-        return new
+        return written
     if hasattr(writer, "add_scalar"):
         for name, value in new.items():
-            writer.add_scalar(name, value, step)
+            writer.add_scalar(f"{prefix}{name}", value, step)
+            before[name] = value
     elif hasattr(writer, "log"):
-        writer.log(new, step=step)
+        writer.log(written, step=step)
     else:
-        writer(new, step)
-    return new
+        writer(written, step)
+    before.update(new)
+    return written
+
+
+def _got(writer: Any, prefix: str) -> dict[str, float]:
+    """What it has got under this prefix. A bound method is made anew each time: its object is what lasts."""
+    bound = isinstance(writer, types.MethodType)
+    owner, function = (writer.__self__, writer.__func__) if bound else (writer, None)
+    number = id(owner)
+    if number not in _written:
+        try:
+            kept: Any = weakref.ref(owner, lambda _: _written.pop(number, None))
+        except TypeError:
+            kept = owner
+        _written[number] = (kept, {})
+    return _written[number][1].setdefault((function, prefix), {})

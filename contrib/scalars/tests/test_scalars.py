@@ -70,3 +70,70 @@ def test_what_changed_is_written_with_its_step():
     assert found["jitney/recompiles", 2] == 2 and found["jitney/compile_seconds", 2] > 0
     assert [at for _, at in run.rows] == [at for _, at in calls] == [0, 2]
     assert run.rows[1][0]["jitney/recompiles"] == calls[1][0]["recompiles"] == 2
+
+
+class Metrics:
+    """Loggers of one's own: equal to each other, without a hash, without weak references."""
+
+    __slots__ = ("fails", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+        self.fails = False
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Metrics
+
+    def __call__(self, numbers: dict[str, float], at: int | None) -> None:
+        if self.fails:
+            raise OSError("the disk is full")
+        self.rows.append(numbers)
+
+    def write(self, numbers: dict[str, float], at: int | None) -> None:
+        self(numbers, at)
+
+
+class Logger:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+
+    def write(self, numbers: dict[str, float], at: int | None) -> None:
+        self.rows.append(numbers)
+
+
+def test_writers_of_any_class_and_bound_methods_are_remembered_for_each_prefix():
+    jitney.compile(step, backend="eager")(torch.ones(2))
+    first, second, logger = Metrics(), Metrics(), Logger()
+    for _ in range(2):
+        jitney_scalars.log(first)
+        jitney_scalars.log(second)
+        jitney_scalars.log(second.write, prefix="own/")
+        jitney_scalars.log(logger.write)
+    assert len(first.rows) == len(logger.rows) == 1 and len(second.rows) == 2
+    assert second.rows[0]["jitney/graphs"] == second.rows[1]["own/graphs"] == 2
+    number = id(logger)
+    del logger
+    assert number not in jitney_scalars._written
+
+
+def test_what_a_writer_did_not_take_is_written_the_next_time():
+    jitney.compile(step, backend="eager")(torch.ones(2))
+    writer, board = Metrics(), Board()
+    writer.fails = True
+    with pytest.raises(OSError, match="the disk is full"):
+        jitney_scalars.log(writer)
+    writer.fails = False
+    assert jitney_scalars.log(writer)["jitney/graphs"] == writer.rows[0]["jitney/graphs"] == 2
+    take = board.add_scalar
+
+    def takes_one(tag: str, value: float, global_step: int | None = None) -> None:
+        if board.rows:
+            raise OSError("the disk is full")
+        take(tag, value, global_step)
+
+    board.add_scalar = takes_one  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="the disk is full"):
+        jitney_scalars.log(board)
+    board.add_scalar = take  # type: ignore[method-assign]
+    jitney_scalars.log(board)
+    assert sorted(tag for tag, _, _ in board.rows) == sorted(f"jitney/{name}" for name in jitney_scalars.counts())

@@ -55,9 +55,9 @@ from jitney.guards.assumptions import Assumptions
 from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
-from jitney.guards.program import MISS
+from jitney.guards.program import MISS, guards_held
 from jitney.guards.source import item_of
-from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
+from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts, views_of_none
 from jitney.torch_compat import markers
 from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.subclasses import plain, wraps
@@ -400,6 +400,9 @@ class Emitter:
             mutates = tracer.mutates_inputs()
             if tracer.tape.clears_first(tracer.graph.nodes, backward):  # as in eager, before the graph needs memory
                 graph_lines += [f"{self.program.expression(source)}.grad = None" for source in tracer.tape.cleared]
+            if graph_lines:  # who only asks whether the guards hold stops there, before anything is drawn or dropped
+                self.pool.namespace["_held"] = guards_held
+                graph_lines.insert(0, "_held()")
             if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:
@@ -486,6 +489,7 @@ class Emitter:
         for function, sources, answer in vm.world.comparisons:
             related.append(f"{self.pool.object(function)}({', '.join(map(program.expression, sources))}) is {answer}")
         related += self._memory_apart([(real, source, by_id[key]) for key, (real, source) in found])
+        related += self._views_of_none(found)
         program.write(vm.world.roots)
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)
@@ -519,6 +523,16 @@ class Emitter:
             return []
         names = ", ".join(self.program.expression(source) for source, _ in apart)
         return [f"{self.pool.object(nothing_shared)}({tuple([w for _, w in apart])}, {names})"]
+
+    def _views_of_none(self, adopted: list[tuple[int, tuple[Any, Source]]]) -> list[str]:
+        """The condition on tensors beside leaves that require grad from the frame on, or no longer."""
+        toggled = self.vm.tracer.tape.toggled
+        others = [s for key, (real, s) in adopted if key not in toggled and type(real) is not torch.nn.Parameter]
+        if not toggled or not others:
+            return []
+        leaves = [source for key, (_, source) in adopted if key in toggled]
+        names = ", ".join(map(self.program.expression, [*leaves, *others]))
+        return [f"{self.pool.object(views_of_none)}({len(leaves)}, {names})"]
 
 
 def _origin(source: Source, adopted: tuple[Any, Source] | None) -> tuple[str, Any]:

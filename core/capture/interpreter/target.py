@@ -54,6 +54,20 @@ class Target:
             parts.append("**" + names[at])
         return ", ".join(parts)
 
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The values of its parameters in a call.
+
+        Raises:
+            TypeError: the function does not take such arguments; in Python's words.
+        """
+        namespace: dict[str, Any] = {}
+        exec(f"def bind({self.signature()}): return locals()", namespace)
+        binder = namespace["bind"]
+        binder.__qualname__ = self.name
+        self.lend(binder)
+        bound: dict[str, Any] = binder(*args, **kwargs)
+        return bound
+
 
 def parameters(code: types.CodeType) -> tuple[str, ...]:
     """All parameter names, ``*args`` and ``**kwargs`` included, in ``co_varnames`` order."""

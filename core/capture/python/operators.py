@@ -93,7 +93,8 @@ def truth(vm: Interpreter, value: Any) -> bool:
         raise_if_data_dependent(vm, value)
         return vm.native(bool, value)
     record = vm.world.record_of(value)
-    if record is not None and isinstance(value, CONTENT_TYPES) and not python_method(vm, value, "__bool__"):
+    own = python_method(vm, value, "__bool__") or python_method(vm, value, "__len__")
+    if record is not None and isinstance(value, CONTENT_TYPES) and not own:
         return _container_truth(vm, value, record)
     if kind in PLAIN:
         return vm.native(bool, value)

@@ -95,3 +95,55 @@ def test_what_they_hold_is_guarded() -> None:
         dict.__setitem__(held, "b", 1.0)
         assert compiled(t(3), held)[0].tolist() == (t(3) * 3).tolist()
     assert len(seen.graphs) == 3 and not CALLS
+
+
+class Pages(list[float]):
+    """Its last item does not count."""
+
+    def __len__(self) -> int:
+        CALLS.append("len")
+        return max(0, super().__len__() - 1)
+
+
+class Columns(dict[str, float]):
+    """Its last item does not count."""
+
+    def __len__(self) -> int:
+        CALLS.append("len")
+        return max(0, super().__len__() - 1)
+
+
+def total(x: torch.Tensor, held: Any) -> torch.Tensor:
+    for value in held.values() if isinstance(held, dict) else held:
+        x = x + value
+    return x
+
+
+def branches(x: torch.Tensor, held: Any) -> Any:
+    y = total(x, held)
+    y = y * 2 if held else y * 3
+    n = 0
+    while held and n < 2:
+        n += 1
+    return y, not held, bool(held), n, bool(held and 1), bool(held or 0), any([held]), len([*filter(None, [held])])
+
+
+def branches_unread(x: torch.Tensor, held: Any) -> Any:
+    return x * 2 if held else x * 3
+
+
+def branches_written(x: torch.Tensor, held: Any) -> Any:
+    held.clear()
+    return x * 2 if held else x * 3
+
+
+def test_truth_asks_the_length_of_the_class() -> None:
+    for fn in (branches, branches_unread, branches_written):
+        for kind, items in ((Pages, [1.0, 2.0]), (Columns, [("a", 1.0), ("b", 2.0)])):
+            compiled = compile_fn(fn, fullgraph=True)
+            for count in (1, 2, 0, 1):
+                seen = []
+                for call in (fn, compiled):
+                    CALLS.clear()
+                    seen.append((str(call(t(3), kind(items[:count]))), [*CALLS]))
+                assert seen[0] == seen[1], (fn.__name__, kind.__name__, count)

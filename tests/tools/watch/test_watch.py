@@ -156,7 +156,10 @@ def test_files_that_no_process_has_written_are_passed_over(runtime: Path, tmp_pa
     state = State(pid, "a\x1b[2Jprogram", 0.0, 0.0)
     write(own / f"{pid}.json", state.text())
     assert "\x1b" not in shown(view(states()[0])) and "program" in shown(overview(states()))
-    for text in ("{}", "[1]", state.text().replace('"counts": {}', '"counts": {"a": "b"}'), "\xff", "1" * (2 << 20)):
+    no_time = [state.text().replace('"seconds": {}', f'"seconds": {{"a": {n}}}') for n in ("NaN", "1e999", "-1")]
+    deep = state.text().replace('"counts": {}', f'"counts": {"[" * 50000}{"]" * 50000}')
+    other = (*no_time, deep, "{}", "[1]")
+    for text in (*other, state.text().replace('"counts": {}', '"counts": {"a": "b"}'), "\xff", "1" * (2 << 20)):
         write(own / f"{pid}.json", text)
         assert states() == []
         with pytest.raises(JitneyError):
@@ -167,3 +170,18 @@ def test_files_that_no_process_has_written_are_passed_over(runtime: Path, tmp_pa
     assert states() == []
     write(own / "999999999.json", State(999999999, "gone", 0.0, 0.0).text())
     assert states() == [] and not (own / "999999999.json").exists()
+
+
+def test_numbers_that_are_no_process(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = folder(make=True)
+    assert own is not None
+    for number in (0, -1, 99999999999999999999):
+        write(own / f"{number}.json", State(number, "none", 0.0, 0.0).text())
+        with pytest.raises(JitneyError, match="cannot be watched"):
+            state_of(number)
+    assert main(["watch", "99999999999999999999"]) == 1 and "cannot be watched" in capsys.readouterr().err
+    left = [own / name for name in ("999999999.abc.tmp", f"{'9' * 30}.abc.tmp", "none.tmp")]
+    writing = own / f"{os.getpid()}.abc.tmp"
+    for path in (*left, writing):
+        path.write_text("{")
+    assert states() == [] and [*own.iterdir()] == [writing]

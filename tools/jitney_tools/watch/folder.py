@@ -12,6 +12,7 @@ from jitney.errors import JitneyError
 from jitney_tools.watch.state import State, parse
 
 LARGEST = 1 << 20  # bytes of a file
+LONGEST = 20  # digits of a process's number, and more
 
 
 def folder(*, make: bool = False) -> Path | None:
@@ -41,7 +42,7 @@ def folder(*, make: bool = False) -> Path | None:
 
 def write(path: Path, text: str) -> None:
     """Put a text into a file, whole or not at all; nobody else may read it."""
-    handle, temporary = tempfile.mkstemp(".tmp", path.stem, path.parent)
+    handle, temporary = tempfile.mkstemp(".tmp", f"{path.stem}.", path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
@@ -78,6 +79,11 @@ def states() -> list[State]:
                 found.append(state)
             else:
                 path.unlink()
+    for path in own.glob("*.tmp") if own is not None else ():  # of a process that ended while it wrote
+        with contextlib.suppress(OSError):
+            number = path.name.partition(".")[0]
+            if not (number.isdecimal() and _runs(int(number[:LONGEST]))):
+                path.unlink()
     return sorted(found, key=lambda state: -state.started)
 
 
@@ -106,6 +112,6 @@ def state_of(pid: int) -> State:
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except OSError:
+    except (OSError, OverflowError):
         return False
-    return True
+    return pid > 0  # 0 and negative numbers are groups of processes

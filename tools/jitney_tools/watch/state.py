@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, get_type_hints
@@ -134,7 +135,7 @@ def parse(text: str) -> State:
             raise JitneyError("another version of jitney writes it", phase="watch")
         rows = {name: [_made(kind, row) for row in found.pop(name)] for name, kind in ROWS.items()}
         state: State = _made(State, {**found, **rows})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise JitneyError(
             f"not what a watched process writes: {type(error).__name__}: {error}", phase="watch"
         ) from None
@@ -153,4 +154,7 @@ def _made(kind: Any, values: dict[str, Any]) -> Any:
             setattr(made, one.name, {key: float(number) for key, number in value.items()})
         if not has_type(getattr(made, one.name), types[one.name]):
             raise TypeError(f"{one.name} is {value!r:.40}")
+        numbers = [*value.values()] if types[one.name] == dict[str, float] else [value] if type(value) is float else []
+        if not all(0 <= number < math.inf for number in numbers):
+            raise ValueError(f"{one.name} is no time: {value!r:.40}")
     return made

@@ -13,9 +13,11 @@ from torch import fx
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import is_stand_in
 from jitney.guards import Source
+from jitney.guards.tensors import bases_of
 from jitney.torch_compat import torch_private
 
 TOGGLED = "requires_grad_() on a tensor from outside"
+TOGGLED_VIEW = f"{TOGGLED}, to which there is a view"
 TOGGLED_HINT = "call it outside compiled code, or give back nothing that was computed of it"
 UNREDUCED = "DistributedDataParallel is called, and backward() is not"
 UNREDUCED_HINT = "compile the whole step, or jitney.compile(ddp)"
@@ -83,7 +85,12 @@ class Tape:
         A compiled graph has no results that lead back to what did not require grad when it was called.
         """
         written = []
-        reached = {id(leaf) for leaf in leaves(tuple(filter(is_stand_in, outputs)))} if self.toggled else set()
+        stand_ins = tuple(filter(is_stand_in, outputs))
+        bases = bases_of((*stand_ins, *(real for real, _ in tracer.adopted.values()))) if self.toggled else set()
+        for leaf, step in self.toggled.values():
+            if not bases.isdisjoint((id(leaf), id(tracer.adopted[id(leaf)][0]))):
+                raise Restart(step, TOGGLED_VIEW, TOGGLED_HINT)
+        reached = {id(leaf) for leaf in leaves(stand_ins)} if self.toggled else set()
         for leaf, step in self.toggled.values():
             real, source = tracer.adopted[id(leaf)]
             with torch_private.without_modes():

@@ -171,3 +171,56 @@ def test_a_graph_with_a_gradient_stays_in_one_piece() -> None:
 
     jitney.compile(fn, backend=keep)(leaf(3))
     assert places_of(*graphs[0]) == []
+
+
+def thaws(leaf: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    leaf.requires_grad_(True)
+    return other * 2
+
+
+def freezes(leaf: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    leaf.requires_grad_(False)
+    return other * 2
+
+
+def gives_back_a_view(leaf: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    view = leaf.view(-1)
+    with torch.no_grad():
+        leaf.mul_(2)
+    leaf.requires_grad_(False)
+    return view
+
+
+def gives_back_a_view_before(leaf: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    view = leaf.view(-1)
+    leaf.requires_grad_(False)
+    with torch.no_grad():
+        leaf.mul_(2)
+    return view
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_views_of_a_leaf_whose_requires_grad_changes(backend: str) -> None:
+    def apart(leaf: torch.Tensor) -> torch.Tensor:
+        return torch.ones(3)
+
+    def view(leaf: torch.Tensor) -> torch.Tensor:
+        return leaf.view(-1)
+
+    for fn, grad, others in (
+        (thaws, False, (apart, view, apart)),
+        (thaws, False, (view, apart)),
+        (freezes, True, (apart, view, apart)),
+        (freezes, True, (view, apart)),
+        (gives_back_a_view, True, (apart,)),
+        (gives_back_a_view_before, True, (apart,)),
+    ):
+        compiled = jitney.compile(fn, backend=backend)
+        for other in others:
+            seen = []
+            for call in (fn, compiled):
+                leaf = torch.ones(3, requires_grad=grad)
+                given = other(leaf)
+                made = call(leaf, given)
+                seen.append((made.tolist(), *(m.requires_grad for m in (made, leaf, given)), made.grad_fn is None))
+            assert seen[0] == seen[1], (fn.__name__, other.__name__)
