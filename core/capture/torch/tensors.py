@@ -146,6 +146,8 @@ class Tracer(TorchFunctionMode):
         self.adopted[id(fake)] = (real, source)
         if ruled:
             self.rules.know(fake, type(real))
+        elif not subclasses.wraps(type(real)):
+            tensor_classes.guard_special(self.guards, type(real))
         self.kept.append((real, fake))
         self.versions[id(fake)] = metadata.version_of(fake)
         return fake

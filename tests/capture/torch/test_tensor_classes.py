@@ -400,3 +400,53 @@ def test_what_does_not_ask_the_class_is_a_break() -> None:
         with observe() as seen:
             assert picture(compiled(plain(2, 2))) == picture(fn(plain(2, 2)))
         assert len(seen.breaks) == 1
+
+
+class Scaled(nn.Parameter):
+    """All have a scale, some one of their own."""
+
+    scale = 1.0
+
+    def unit(self) -> Any:
+        return 1.0
+
+
+def test_an_attribute_of_the_class_may_be_hidden_by_one_of_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "tag", 1.0, raising=False)
+
+    class Model(nn.Module):
+        def __init__(self, cls: Any, **attributes: Any) -> None:
+            super().__init__()
+            self.weight = cls(torch.ones(2))
+            for name, value in attributes.items():
+                setattr(self.weight, name, value)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * self.weight.tag * getattr(self.weight, "scale", 1) * getattr(self.weight, "unit", float)()
+
+    given: list[Any] = [{}, {"scale": 3.0}, {"unit": lambda: 5.0}, {"tag": 7.0}, {}]
+    for cls in (Scaled, nn.Parameter):
+        compiled = compile_fn(lambda m, x: m(x))
+        for attributes in given if cls is Scaled else ({}, {"tag": 7.0}):
+            model = Model(cls, **attributes) if cls is Scaled else Model(cls, unit=lambda: 1.0, **attributes)
+            assert picture(compiled(model, t(2))) == picture(model(t(2)))
+
+
+@pytest.mark.parametrize("name", ["__add__", "__lt__", "__getitem__", "__len__", "__neg__", "relu", "device"])
+def test_what_a_class_comes_to_have_is_noticed(name: str) -> None:
+    for base in (torch.Tensor, nn.Parameter):
+
+        class Late(base):  # type: ignore[valid-type, misc]
+            pass
+
+        def fn(x: Any) -> Any:
+            return x + 1, x < x, x[0], len(x), -x, x.relu(), x.device
+
+        compiled = compile_fn(fn)
+        assert picture(compiled(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
+        value: Any = property(lambda self: torch.device("meta")) if name == "device" else lambda self, *args: 5
+        setattr(Late, name, value)
+        for call in (compiled, compile_fn(lambda x: fn(x))):
+            assert picture(call(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
+        delattr(Late, name)
+        assert picture(compiled(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))

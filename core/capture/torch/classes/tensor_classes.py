@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from jitney._util.ownership import trusted
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import PLAIN_TENSORS, is_stand_in
 from jitney.capture.torch.classes.wrappers import HARMLESS, HINT, REFUSED_MODULES
@@ -26,17 +26,20 @@ from jitney.torch_compat import subclasses, torch_private
 DEFAULT: Any = vars(torch.Tensor)["__torch_function__"].__func__
 METACLASSES = tuple(map(type, PLAIN_TENSORS))
 
-_refusals: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+# What guards, fakes and the graph's ends ask of a real tensor, as torch answers it.
+METADATA = frozenset(
+    "device dtype layout shape size stride storage_offset untyped_storage requires_grad is_leaf dim ndim numel data grad "
+    "is_conj is_neg is_quantized is_nested is_sparse is_inference is_floating_point is_complex as_subclass view_as "
+    "grad_fn requires_grad_ data_ptr is_contiguous _is_view _base _version _is_zerotensor _backward_hooks".split()
+)
+# What operations on a tensor call of its class.
+SPECIAL = frozenset(n for n in dir(torch.Tensor) if n.startswith("__") and n.endswith("__")) - HARMLESS - {"__hash__"}
+SPECIAL |= {"__eq__", "__hash__", "__call__", "__getattr__", "__rmatmul__", "__torch_dispatch__", "__tensor_flatten__"}
+SPECIAL |= {f"__{kind}{name}__" for kind in ("", "r", "i") for name in "divmod pow mod floordiv truediv matmul".split()}
 
 
 def refusal(cls: type) -> str:
     """Why tensors of this class are not captured as tensors with data of their own; empty if they are."""
-    if cls not in _refusals:
-        _refusals[cls] = _refusal(cls)
-    return _refusals[cls]
-
-
-def _refusal(cls: type) -> str:
     kind: Any = cls
     name = f"a tensor of class {cls.__qualname__}"
     if type(cls) not in METACLASSES:
@@ -49,7 +52,18 @@ def _refusal(cls: type) -> str:
         names = [n for n in vars(owner) if n.startswith("__") and n.endswith("__") and n not in HARMLESS]
         if names or vars(owner).get("__slots__"):
             return f"{name}, which has its own {names[0] if names else '__slots__'}"
+        if hidden := sorted(METADATA & vars(owner).keys()):
+            return f"{name}, which has its own {hidden[0]}"
     return ""
+
+
+def guard_special(guards: GuardSet, cls: type) -> None:
+    """Guard that a class comes to have nothing of its own for which it would have been refused."""
+    for owner in own_classes(cls):
+        if not trusted(owner):
+            storage = guards.const(owner).step("dict_of")
+            for name in (SPECIAL | METADATA) - vars(owner).keys():
+                guards.guard_disjoint(storage, name)
 
 
 def check(cls: type) -> bool:
@@ -130,6 +144,7 @@ class Rules:
         """A stand-in is of a class with rules."""
         asks = torch_private.asks_classes
         self.guards.guard(self.guards.const(asks), "true", f"{{v}}() is {self.asked}")
+        guard_special(self.guards, cls)
         self.classes[id(fake)] = cls
 
     def plain_source(self, fake: Any, source: Source) -> Source:
