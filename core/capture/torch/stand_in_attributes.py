@@ -192,6 +192,7 @@ def _replace_data(vm: Interpreter, tensor: Any, data: Any) -> None:
     with torch_private.DisableTorchFunction():
         facts = [(t.dtype, t.device, t.shape, t.stride(), t.storage_offset()) for t in (tensor, data)]
         fits = tensor.is_leaf and not tensor._is_view() and (own or facts[0] == facts[1])
+    fits = fits and (own or id(tensor) not in tracer.rules.classes)  # of which the graph has another object
     if not fits or not (_is_unused(tracer, tensor) if own else not (vm.has_regions or tensor.is_inference())):
         raise Break("assignment to Tensor.data", "change the tensor outside compiled code")
     if not own:

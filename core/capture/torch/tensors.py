@@ -146,8 +146,7 @@ class Tracer(TorchFunctionMode):
         self.adopted[id(fake)] = (real, source)
         if ruled:
             self.rules.know(fake, type(real))
-        elif not subclasses.wraps(type(real)):
-            tensor_classes.guard_special(self.guards, type(real))
+        tensor_classes.guard_special(self.guards, type(real))
         self.kept.append((real, fake))
         self.versions[id(fake)] = metadata.version_of(fake)
         return fake
@@ -226,6 +225,7 @@ class Tracer(TorchFunctionMode):
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        self.rules.refuse_writes(self, func, args, kwargs)
         self.grad_questions += metadata.question(func) in metadata.OF_GRADIENTS
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
@@ -337,6 +337,7 @@ class Tracer(TorchFunctionMode):
                 name = metadata.question(func)
                 raise Break(f"Tensor.{name} is not among what is guarded about a tensor", "ask outside compiled code")
             return None
+        self.rules.refuse_written_leaves(self)
         if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)

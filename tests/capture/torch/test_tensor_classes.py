@@ -450,3 +450,79 @@ def test_what_a_class_comes_to_have_is_noticed(name: str) -> None:
             assert picture(call(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
         delattr(Late, name)
         assert picture(compiled(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
+
+
+def _in_place(x: Any, name: str, *args: Any) -> Any:
+    y = x * 2
+    x = getattr(x, name)(*args)
+    return x, y.unsqueeze_(0)
+
+
+def _to_out(x: Any) -> Any:
+    torch.ones(4, out=x)
+    return x + 1
+
+
+RESHAPES: dict[str, Any] = {
+    "out=": _to_out,
+    "data": lambda x: setattr(x, "data", x + 1) or x + 1,
+    "operator": lambda x: (torch.ops.aten.unsqueeze_.default(x, 0), x + 1)[1],
+    **{
+        name: lambda x, name=name, args=args: _in_place(x, name, *args)
+        for name, args in {
+            "unsqueeze_": (0,), "squeeze_": (), "t_": (), "transpose_": (0, 1), "swapaxes_": (0, 1), "detach_": (),
+            "swapdims_": (0, 1), "as_strided_": ((2,), (1,)), "resize_": (1, 2),
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("name", RESHAPES)
+def test_a_tensor_from_outside_is_given_its_new_shape(name: str) -> None:
+    """The graph has another object around the same data."""
+    fn = RESHAPES[name]
+    for backend in ("eager", "aot_eager"):
+        compiled = compile_fn(fn, backend=backend)
+        for cls in (Plain, Spy):
+            make = lambda cls=cls: torch.Tensor._make_subclass(cls, t(1, 3))  # noqa: E731 (no view, as ``detach_`` asks)
+            assert story(compiled, lambda make=make: (make(),)) == story(fn, lambda make=make: (make(),))
+
+
+def _clamped(w: Any, alias: Any = lambda w: w) -> Any:
+    with torch.no_grad():
+        alias(w).clamp_(min=0)
+    return (w * w).sum()
+
+
+def _thawed(w: Any, x: Any = 3.0) -> Any:
+    w.requires_grad_(False)
+    view = w.view(-1)
+    w.requires_grad_(True)
+    return view * x, view.requires_grad, (w * x).sum()
+
+
+LEAVES: dict[str, Any] = {
+    "written": _clamped,
+    "written by another function": lambda w: (torch._foreach_add_([w.detach()], 1), (w * w).sum())[1],
+    "written through another": lambda w: _clamped(w, torch.Tensor.detach),
+    "written through a view": lambda w: _clamped(w, lambda w: w[:1]),
+    "frozen": lambda w: (w * 2).sum() + w.requires_grad_(False).sum(),
+    "frozen for a while": _thawed,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_leaf_keeps_its_gradient(name: str, backend: str) -> None:
+    fn = LEAVES[name]
+    for make in (
+        lambda: plain(3).requires_grad_(),
+        lambda: nn.Parameter(plain(3)),
+        lambda: t(3).as_subclass(Spy).requires_grad_(),
+    ):
+        told = []
+        for call in (fn, compile_fn(fn, backend=backend)):
+            CALLS.clear()
+            told.append((story(call, lambda make=make: (make(),)), [c for c in CALLS if "requires_grad_" in c]))
+        assert told[0] == told[1]
