@@ -256,10 +256,10 @@ x.fill_(1)|x.add_(1)|x.copy_(x + 1)|torch.meshgrid(x[0], x[0], indexing="ij")|bo
 x.type_as(x)|x.masked_fill(x > 0, 0)|x.gather(0, i[None, None])|x.std(0)|torch.std_mean(x)|F.cosine_similarity(x, x)"""
 
 
-def _watched(make: Callable[[], Any], around: Callable[[], Any]) -> list[str]:
+def _watched(make: Callable[[], Any], around: Callable[[], Any], operations: str = OPERATIONS) -> list[str]:
     """Operations whose results, or the calls that the program sees of them, are not eager's."""
     different = []
-    for text in OPERATIONS.replace("\n", "|").split("|"):
+    for text in operations.replace("\n", "|").split("|"):
         operation = eval(f"lambda x, i: {text}", globals())
 
         def fn(x: Any, i: Any, operation: Any = operation) -> Any:
@@ -526,3 +526,21 @@ def test_a_leaf_keeps_its_gradient(name: str, backend: str) -> None:
             CALLS.clear()
             told.append((story(call, lambda make=make: (make(),)), [c for c in CALLS if "requires_grad_" in c]))
         assert told[0] == told[1]
+
+
+IGNORED = """F.hardswish(x)|F.hardsigmoid(x)|torch.fill(x, 2)|torch.vander(x[0])|torch.as_strided(x, (2,), (1,))
+torch.linspace(x[0, 0], x[0, 1], 3)|torch.logspace(x[0, 0], 1.0, 3)|torch.rand_like(x)|torch.randn_like(x)
+torch.randint_like(x, 5)|torch.normal(x, 1.0)|torch.normal(0.0, x.abs())|torch.bernoulli(x.abs() % 1)
+torch.result_type(x, 1)|torch.empty_like(x) * 0|torch.zeros_like(x)|torch.full_like(x, 2)|torch.tensor(x)
+torch.as_tensor(x)|torch.asarray(x)|torch.full((2,), 1.0) + x[0, 0]|F.sigmoid(x)|F.tanh(x)|torch.can_cast(x.dtype, x.dtype)
+torch.promote_types(x.dtype, x.dtype)|torch.zeros(x.shape)|torch.arange(x.shape[0])|torch.bernoulli(x.abs() % 1, 0.5)
+torch.is_tensor(x)|torch.broadcast_shapes(x.shape, (1,))|torch.scalar_tensor(1.0) + x|torch.empty(x.shape).shape
+torch.poisson(x.abs())|torch.multinomial(x.abs() + 1, 1)|nn.init.zeros_(x * 2)"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [lambda: t(2, 3).as_subclass(Spy), lambda: plain(2, 3)])
+def test_what_torch_says_to_ignore_asks_classes_all_the_same(make: Any) -> None:
+    from contextlib import nullcontext
+
+    assert not _watched(make, nullcontext, IGNORED)
