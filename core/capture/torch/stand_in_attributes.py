@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import HEAP, trusted
 from jitney.capture import metadata
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, STAND_INS, is_stand_in
+from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.original_functions import is_own
 from jitney.capture.torch.classes import wrappers
 from jitney.capture.world.record import ABSENT
 from jitney.torch_compat import torch_private
@@ -121,18 +119,10 @@ def tensor_entry(vm: Interpreter, tensor: Any, name: str) -> Any:
         present = name in storage
     if present:
         return vm.world.wrap(storage[name], source.attr(name))
-    if _is_programs(real, name):  # which a tensor may have instead
+    found = next((vars(cls)[name] for cls in type(real).__mro__ if name in vars(cls)), ABSENT)
+    if found is not ABSENT and not hasattr(type(found), "__set__"):  # instead of which a tensor may have one of its own
         vm.world.guard_disjoint(source.step("dict_of"), name)
     return ABSENT
-
-
-def _is_programs(real: Any, name: str) -> bool:
-    """Is this attribute of all tensors of a class the program's, and not torch's?"""
-    owner: Any = next((cls for cls in type(real).__mro__ if name in vars(cls)), object)
-    if owner is not torch.Tensor:
-        return bool(owner.__flags__ & HEAP) and not trusted(owner)
-    found = vars(owner)[name]
-    return type(found) in ATOMS or not is_own(found)
 
 
 def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:

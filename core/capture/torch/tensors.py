@@ -127,7 +127,7 @@ class Tracer(TorchFunctionMode):
             if first is not source:
                 self.guards.relate(first, source, True)
             return found
-        ruled = tensor_classes.check(type(real))
+        ruled = tensor_classes.check(real)
         with torch_private.without_modes():
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
@@ -445,6 +445,8 @@ class Tracer(TorchFunctionMode):
                 return OPERATORS[name], args, "call_function"
             if name in REFLECTED:
                 return REFLECTED[name], (args[1], args[0], *args[2:]), "call_function"
+            if args and (source := self.source_of(args[0])) is not None:  # the graph asks the tensor for it
+                self.guards.guard_disjoint(source.step("dict_of"), name)
             return name, args, "call_method"
         return self._named(func), args, "call_function"
 
@@ -593,8 +595,5 @@ class Tracer(TorchFunctionMode):
 def _has_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
-    if isinstance(value, tuple | list):
-        return any(map(_has_tensor, value))
-    if isinstance(value, dict):
-        return any(map(_has_tensor, value.values()))
-    return False
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return any(map(_has_tensor, inside))

@@ -545,3 +545,25 @@ def test_what_torch_says_to_ignore_asks_classes_all_the_same(make: Any) -> None:
     from contextlib import nullcontext
 
     assert not _watched(make, nullcontext, IGNORED)
+
+
+def _with_sum(value: Any) -> Any:
+    tensor = t(3)
+    tensor.sum = value  # type: ignore[method-assign]
+    return tensor
+
+
+def _hides(x: Any) -> Any:
+    y = x + 1
+    y.add = lambda other: 5
+    return y + 0, torch.Tensor.add(y, 1), y.mul(2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_attribute_of_a_tensor_may_hide_a_method(backend: str) -> None:
+    fns: list[Any] = [lambda x: (x.sum(), x + 1), lambda x: (torch.Tensor.sum(x), x + 1), _hides]
+    for fn in fns:
+        compiled = compile_fn(fn, backend=backend)
+        for make in (lambda: t(3), lambda: _with_sum(lambda: 7), lambda: _with_sum(lambda: 8), lambda: t(3)):
+            got, wanted = compiled(make()), fn(make())
+            assert [picture(g) for g in got] == [picture(w) for w in wanted]

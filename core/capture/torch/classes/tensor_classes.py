@@ -69,8 +69,12 @@ def guard_special(guards: GuardSet, cls: type) -> None:
                 guards.guard_disjoint(storage, name)
 
 
-def check(cls: type) -> bool:
-    """Have tensors of this class rules? Breaks at a class that is not captured."""
+def check(real: Any) -> bool:
+    """Have tensors of this one's class rules? Breaks at a class that is not captured, and at methods of its own."""
+    cls = type(real)
+    for name in object.__getattribute__(real, "__dict__"):
+        if callable(getattr(torch.Tensor, name, None)):
+            raise Break(f"a tensor whose attribute {name} hides the method", "give the attribute another name")
     if cls in PLAIN_TENSORS or subclasses.wraps(cls):
         return False
     if reason := refusal(cls):
