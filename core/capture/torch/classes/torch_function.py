@@ -175,7 +175,14 @@ class _InTorch:
 
 def are_asked(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> bool:
     """Is it for the classes of these tensors to say what this function does, which capture has a handler for?"""
-    return bool(vm.tracer.rules.among(args, kwargs)) and fn in _overridable()
+    rules = vm.tracer.rules
+    if not rules.have_a_say(args, kwargs) or fn not in _overridable():
+        return False
+    kinds = rules.among(args, kwargs)
+    watched = rules.modes or not all(map(tensor_classes.has_default_rules, kinds))
+    if watched and type(fn) is PYTHON_FUNCTION:  # what it makes of its arguments is seen
+        raise Break(f"{fn.__qualname__}() where {NAME} of the program's sees it", HINT)
+    return bool(kinds)
 
 
 @functools.cache
