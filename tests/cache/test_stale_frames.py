@@ -65,6 +65,15 @@ EDITS = {
         "import typing\nclass C:\n    a: typing.List[str]\n"
         "def fn(x): return x * (2 if 'int' in str(typing.get_type_hints(C)['a']) else 3)",
     ),
+    "an attribute that a tensor has instead of its class": (
+        "class W(nn.Parameter): scale = 1.0\nw = W(torch.ones(3))\ndef fn(x): return x * w.scale",
+        "class W(nn.Parameter): scale = 1.0\nw = W(torch.ones(3))\nw.scale = 3.0\ndef fn(x): return x * w.scale",
+    ),
+    "a special method of a tensor's class": (
+        "class S(torch.Tensor): pass\ns = torch.ones(1).as_subclass(S)\ndef fn(x): return (x * (s + 1).sum()).as_subclass(torch.Tensor)",
+        "class S(torch.Tensor): pass\nS.__add__ = lambda s, o: torch.ones(5)\ns = torch.ones(1).as_subclass(S)\n"
+        "def fn(x): return (x * (s + 1).sum()).as_subclass(torch.Tensor)",
+    ),
     "the name of an argument's class": (
         "class C: pass\nC.__name__ = 'one'\nc = C()\ndef fn(x): return x * len(type(c).__name__)",
         "class C: pass\nC.__name__ = 'three'\nc = C()\ndef fn(x): return x * len(type(c).__name__)",

@@ -533,8 +533,9 @@ IGNORED = """F.hardswish(x)|F.hardsigmoid(x)|torch.fill(x, 2)|torch.vander(x[0])
 torch.linspace(x[0, 0], x[0, 1], 3)|torch.logspace(x[0, 0], 1.0, 3)|torch.rand_like(x)|torch.randn_like(x)
 torch.randint_like(x, 5)|torch.normal(x, 1.0)|torch.normal(0.0, x.abs())|torch.bernoulli(x.abs() % 1)
 torch.result_type(x, 1)|torch.empty_like(x) * 0|torch.zeros_like(x)|torch.full_like(x, 2)|torch.tensor(x)
-torch.as_tensor(x)|torch.asarray(x)|torch.full((2,), 1.0) + x[0, 0]|F.sigmoid(x)|F.tanh(x)|torch.can_cast(x.dtype, x.dtype)
-torch.promote_types(x.dtype, x.dtype)|torch.zeros(x.shape)|torch.arange(x.shape[0])|torch.bernoulli(x.abs() % 1, 0.5)
+torch.as_tensor(x)|torch.asarray(x)|torch.full((2,), 1.0) + x[0, 0]|F.sigmoid(x)|F.tanh(x)
+torch.can_cast(x.dtype, x.dtype)|torch.promote_types(x.dtype, x.dtype)|torch.zeros(x.shape)|torch.arange(x.shape[0])
+torch.bernoulli(x.abs() % 1, 0.5)
 torch.is_tensor(x)|torch.broadcast_shapes(x.shape, (1,))|torch.scalar_tensor(1.0) + x|torch.empty(x.shape).shape
 torch.poisson(x.abs())|torch.multinomial(x.abs() + 1, 1)|nn.init.zeros_(x * 2)"""
 

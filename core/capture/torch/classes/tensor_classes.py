@@ -31,8 +31,8 @@ METACLASSES = tuple(map(type, PLAIN_TENSORS))
 
 # What guards, fakes and the graph's ends ask of a real tensor, as torch answers it.
 METADATA = frozenset(
-    "device dtype layout shape size stride storage_offset untyped_storage requires_grad is_leaf dim ndim numel data grad "
-    "is_conj is_neg is_quantized is_nested is_sparse is_inference is_floating_point is_complex as_subclass view_as "
+    "device dtype layout shape size stride storage_offset untyped_storage requires_grad is_leaf dim ndim numel data "
+    "grad is_conj is_neg is_quantized is_nested is_sparse is_inference is_floating_point is_complex as_subclass "
     "grad_fn requires_grad_ data_ptr is_contiguous _is_view _base _version _is_zerotensor _backward_hooks".split()
 )
 # What operations on a tensor call of its class.
