@@ -70,7 +70,8 @@ EDITS = {
         "class W(nn.Parameter): scale = 1.0\nw = W(torch.ones(3))\nw.scale = 3.0\ndef fn(x): return x * w.scale",
     ),
     "a special method of a tensor's class": (
-        "class S(torch.Tensor): pass\ns = torch.ones(1).as_subclass(S)\ndef fn(x): return (x * (s + 1).sum()).as_subclass(torch.Tensor)",
+        "class S(torch.Tensor): pass\ns = torch.ones(1).as_subclass(S)\n"
+        "def fn(x): return (x * (s + 1).sum()).as_subclass(torch.Tensor)",
         "class S(torch.Tensor): pass\nS.__add__ = lambda s, o: torch.ones(5)\ns = torch.ones(1).as_subclass(S)\n"
         "def fn(x): return (x * (s + 1).sum()).as_subclass(torch.Tensor)",
     ),
