@@ -10,7 +10,7 @@ from typing import Any
 
 from jitney._util.ownership import trusted
 from jitney.errors import GuardError
-from jitney.guards.checks import without
+from jitney.guards.checks import FEW, without
 from jitney.guards.pool import Pool
 from jitney.guards.source import Guard, Source
 
@@ -256,4 +256,7 @@ def _absences(roots: Iterable[Source], pool: Pool) -> Iterator[str]:
                 names.setdefault(id(root.key), (root.key, set()))[1].update(guard.expected)
     for cls, lacking in names.values():
         keys: Any = cls.__dict__.keys()  # a view: it shows the class as it is when asked
-        yield without(pool.object(keys), lacking, pool)
+        if len(lacking) > max(len(keys), FEW):  # the shorter of the two is gone through
+            yield f"{pool.object(frozenset(lacking))}.isdisjoint({pool.object(keys)})"
+        else:
+            yield without(pool.object(keys), lacking, pool)

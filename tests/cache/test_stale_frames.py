@@ -65,6 +65,10 @@ EDITS = {
         "import typing\nclass C:\n    a: typing.List[str]\n"
         "def fn(x): return x * (2 if 'int' in str(typing.get_type_hints(C)['a']) else 3)",
     ),
+    "an attribute that a tensor has instead of its class": (
+        "class W(nn.Parameter): scale = 1.0\nw = W(torch.ones(3))\ndef fn(x): return x * w.scale",
+        "class W(nn.Parameter): scale = 1.0\nw = W(torch.ones(3))\nw.scale = 3.0\ndef fn(x): return x * w.scale",
+    ),
     "the name of an argument's class": (
         "class C: pass\nC.__name__ = 'one'\nc = C()\ndef fn(x): return x * len(type(c).__name__)",
         "class C: pass\nC.__name__ = 'three'\nc = C()\ndef fn(x): return x * len(type(c).__name__)",
@@ -320,6 +324,14 @@ def test_an_edit_shows(name: str) -> None:
     numbered = name == "what a hook does"  # a hook's number in its table counts up in a process
     private = any(step.startswith("not stored") for step in story.steps)
     assert last.loaded or numbered or private, (story.steps, last.steps)
+
+
+def test_a_special_method_that_a_tensors_class_has_come_to_have_shows() -> None:
+    text = "class S(torch.Tensor): pass\n{}s = torch.ones(1).as_subclass(S)\n"
+    text += "def fn(x): return (x * (s + 1).sum()).as_subclass(torch.Tensor)" + ARGUMENTS
+    for method in ("", "S.__add__ = lambda s, o: torch.ones(5)\n", ""):
+        found, expected, _ = run(text.replace("{}", method))
+        torch.testing.assert_close(found, expected)
 
 
 def test_equal_functions_in_other_modules_have_their_own_globals() -> None:

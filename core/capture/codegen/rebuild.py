@@ -151,18 +151,18 @@ class Rebuilder:
             return self.remember(value, self.program.expression(source))
         used_up = tape.used_up(self.vm.tracer, value)
         self.outputs.append(tape.detached(self.vm.tracer, value) if used_up else value)
-        text = f"_o{len(self.outputs) - 1}"
+        output = text = f"_o{len(self.outputs) - 1}"
         if used_up:
-            text = self.assign(value, f"{self.constant(with_used_up_graph)}({text}, ({self._ways_back(value)}))")
+            text = f"{self.constant(with_used_up_graph)}({text}, ({self._ways_back(value)}))"
         elif isinstance(value, torch.nn.Parameter):
-            text = self.assign(value, f"{self.constant(as_parameter)}({text}, {value.requires_grad})")
+            text = f"{self.constant(as_parameter)}({text}, {value.requires_grad})"
         elif isinstance(value, torch.nn.Buffer):
-            text = self.assign(value, f"{self.constant(as_buffer)}({text}, {value.persistent!r})")
+            text = f"{self.constant(as_buffer)}({text}, {value.persistent!r})"
         if (cls := self.vm.tracer.rules.classes.get(id(value))) is not None:
             if value.requires_grad and value.is_leaf:
                 raise Break(f"a {cls.__qualname__} that requires gradients is made")
-            text = self.assign(value, f"{self.constant(of_class)}({text}, {self.constant(cls)})")
-        self.remember(value, text)
+            text = f"{self.constant(of_class)}({text}, {self.constant(cls)})"
+        text = self.remember(value, output) if text == output else self.assign(value, text)
         for name, found in self.vm.tracer.attributes.get(id(value), {}).items():
             self.lines.append(f"_b.object.__setattr__({text}, {name!r}, {self.expr(found)})")
         gradient = self.vm.tracer.tape.gradients.get(id(value))

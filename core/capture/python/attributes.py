@@ -24,6 +24,7 @@ from jitney.capture.python.classes import (
     comes_first,
     guard_absence,
     guard_hidden,
+    guard_unhidden,
     is_data_descriptor,
     lookup,
     store_class_attr,
@@ -40,6 +41,7 @@ from jitney.capture.torch.stand_in_attributes import (
 )
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, Record
+from jitney.torch_compat import subclasses
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -92,6 +94,8 @@ def _stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     """An attribute of a tensor: what a class of the program's has for all of its tensors comes before torch's."""
     kind = python_type(vm, obj)
     if kind in PLAIN_TENSORS or tensor_classes.owner_of(kind, name) is None:
+        if kind not in PLAIN_TENSORS and not subclasses.wraps(kind):
+            guard_unhidden(vm, kind, torch.Tensor, name)
         return tensor_attr(vm, obj, name)
     descriptor = lookup(vm, kind, name)
     if not comes_first(vm, descriptor) and (value := tensor_entry(vm, obj, name)) is not ABSENT:

@@ -91,7 +91,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     special = vm.handlers.functions.get(id(fn))
     if special is not None:
         arity.check(fn, args, kwargs)
-        if vm.tracer.rules.classes and torch_function.are_asked(vm, fn, args, kwargs):
+        if (vm.tracer.rules.classes or vm.tracer.rules.modes) and torch_function.are_asked(vm, fn, args, kwargs):
             return torch_function.ask(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
     refuse_uncaptured(vm, fn, "call of a function")

@@ -117,7 +117,12 @@ def tensor_entry(vm: Interpreter, tensor: Any, name: str) -> Any:
     with torch_private.without_modes():
         storage = getattr(real, "__dict__", {})
         present = name in storage
-    return vm.world.wrap(storage[name], source.attr(name)) if present else ABSENT
+    if present:
+        return vm.world.wrap(storage[name], source.attr(name))
+    found = next((vars(cls)[name] for cls in type(real).__mro__ if name in vars(cls)), ABSENT)
+    if found is not ABSENT and not hasattr(type(found), "__set__"):  # instead of which a tensor may have one of its own
+        vm.world.guard_disjoint(source.step("dict_of"), name)
+    return ABSENT
 
 
 def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:
@@ -177,6 +182,7 @@ def _replace_data(vm: Interpreter, tensor: Any, data: Any) -> None:
     with torch_private.DisableTorchFunction():
         facts = [(t.dtype, t.device, t.shape, t.stride(), t.storage_offset()) for t in (tensor, data)]
         fits = tensor.is_leaf and not tensor._is_view() and (own or facts[0] == facts[1])
+    fits = fits and (own or id(tensor) not in tracer.rules.classes)  # of which the graph has another object
     if not fits or not (_is_unused(tracer, tensor) if own else not (vm.has_regions or tensor.is_inference())):
         raise Break("assignment to Tensor.data", "change the tensor outside compiled code")
     if not own:

@@ -127,7 +127,7 @@ class Tracer(TorchFunctionMode):
             if first is not source:
                 self.guards.relate(first, source, True)
             return found
-        ruled = tensor_classes.check(type(real))
+        ruled = tensor_classes.check(real)
         with torch_private.without_modes():
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
@@ -146,6 +146,7 @@ class Tracer(TorchFunctionMode):
         self.adopted[id(fake)] = (real, source)
         if ruled:
             self.rules.know(fake, type(real))
+        tensor_classes.guard_special(self.guards, type(real))
         self.kept.append((real, fake))
         self.versions[id(fake)] = metadata.version_of(fake)
         return fake
@@ -224,6 +225,7 @@ class Tracer(TorchFunctionMode):
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        self.rules.refuse_writes(self, func, args, kwargs)
         self.grad_questions += metadata.question(func) in metadata.OF_GRADIENTS
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
@@ -335,6 +337,7 @@ class Tracer(TorchFunctionMode):
                 name = metadata.question(func)
                 raise Break(f"Tensor.{name} is not among what is guarded about a tensor", "ask outside compiled code")
             return None
+        self.rules.refuse_written_leaves(self)
         if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
@@ -442,6 +445,8 @@ class Tracer(TorchFunctionMode):
                 return OPERATORS[name], args, "call_function"
             if name in REFLECTED:
                 return REFLECTED[name], (args[1], args[0], *args[2:]), "call_function"
+            if args and (source := self.source_of(args[0])) is not None:  # the graph asks the tensor for it
+                self.guards.guard_disjoint(source.step("dict_of"), name)
             return name, args, "call_method"
         return self._named(func), args, "call_function"
 
@@ -590,8 +595,5 @@ class Tracer(TorchFunctionMode):
 def _has_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
-    if isinstance(value, tuple | list):
-        return any(map(_has_tensor, value))
-    if isinstance(value, dict):
-        return any(map(_has_tensor, value.values()))
-    return False
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return any(map(_has_tensor, inside))

@@ -186,8 +186,9 @@ def attributes(x: Any) -> Any:
 
 def steps(x: Any) -> Any:
     weight = torch.ones(3, requires_grad=True)
-    (x * weight).sum().backward()
-    return weight.grad
+    loss = (x * weight).sum()
+    loss.backward()
+    return weight.grad, {"used up": [loss, loss.detach()]}
 
 
 def unasked(x: Any) -> Any:
@@ -256,11 +257,11 @@ x.fill_(1)|x.add_(1)|x.copy_(x + 1)|torch.meshgrid(x[0], x[0], indexing="ij")|bo
 x.type_as(x)|x.masked_fill(x > 0, 0)|x.gather(0, i[None, None])|x.std(0)|torch.std_mean(x)|F.cosine_similarity(x, x)"""
 
 
-def _watched(make: Callable[[], Any], around: Callable[[], Any]) -> list[str]:
+def _watched(make: Callable[[], Any], around: Callable[[], Any], operations: str = OPERATIONS) -> list[str]:
     """Operations whose results, or the calls that the program sees of them, are not eager's."""
     different = []
-    for text in OPERATIONS.replace("\n", "|").split("|"):
-        operation = eval(f"lambda x, i: {text}", globals())
+    for text in operations.replace("\n", "|").split("|"):
+        operation = eval(f"lambda x, i: {text.strip()}", globals())
 
         def fn(x: Any, i: Any, operation: Any = operation) -> Any:
             with around():
@@ -400,3 +401,181 @@ def test_what_does_not_ask_the_class_is_a_break() -> None:
         with observe() as seen:
             assert picture(compiled(plain(2, 2))) == picture(fn(plain(2, 2)))
         assert len(seen.breaks) == 1
+
+
+class Scaled(nn.Parameter):
+    """All have a scale, some one of their own."""
+
+    scale = 1.0
+
+    def unit(self) -> Any:
+        return 1.0
+
+
+def test_an_attribute_of_the_class_may_be_hidden_by_one_of_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "tag", 1.0, raising=False)
+
+    class Model(nn.Module):
+        def __init__(self, cls: Any, **attributes: Any) -> None:
+            super().__init__()
+            self.weight = cls(torch.ones(2))
+            for name, value in attributes.items():
+                setattr(self.weight, name, value)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * self.weight.tag * getattr(self.weight, "scale", 1) * getattr(self.weight, "unit", float)()
+
+    given: list[Any] = [{}, {"scale": 3.0}, {"unit": lambda: 5.0}, {"tag": 7.0}, {}]
+    for cls in (Scaled, nn.Parameter):
+        compiled = compile_fn(lambda m, x: m(x))
+        for attributes in given if cls is Scaled else ({}, {"tag": 7.0}):
+            model = Model(cls, **attributes) if cls is Scaled else Model(cls, unit=lambda: 1.0, **attributes)
+            assert picture(compiled(model, t(2))) == picture(model(t(2)))
+
+
+@pytest.mark.parametrize("name", ["__add__", "__lt__", "__getitem__", "__len__", "__neg__", "relu", "device"])
+def test_what_a_class_comes_to_have_is_noticed(name: str) -> None:
+    for base in (torch.Tensor, nn.Parameter):
+
+        class Late(base):  # type: ignore[valid-type, misc]
+            pass
+
+        def fn(x: Any) -> Any:
+            return x + 1, x < x, x[0], len(x), -x, x.relu(), x.device
+
+        compiled = compile_fn(fn)
+        assert picture(compiled(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
+        value: Any = property(lambda self: torch.device("meta")) if name == "device" else lambda self, *args: 5
+        setattr(Late, name, value)
+        for call in (compiled, compile_fn(lambda x: fn(x))):
+            assert picture(call(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
+        delattr(Late, name)
+        assert picture(compiled(t(2).as_subclass(Late))) == picture(fn(t(2).as_subclass(Late)))
+
+
+def _in_place(x: Any, name: str, *args: Any) -> Any:
+    y = x * 2
+    x = getattr(x, name)(*args)
+    return x, y.unsqueeze_(0)
+
+
+def _to_out(x: Any) -> Any:
+    torch.ones(4, out=x)
+    return x + 1
+
+
+RESHAPES: dict[str, Any] = {
+    "out=": _to_out,
+    "data": lambda x: setattr(x, "data", x + 1) or x + 1,
+    "operator": lambda x: (torch.ops.aten.unsqueeze_.default(x, 0), x + 1)[1],
+    **{
+        name: lambda x, name=name, args=args: _in_place(x, name, *args)
+        for name, args in {
+            "unsqueeze_": (0,), "squeeze_": (), "t_": (), "transpose_": (0, 1), "swapaxes_": (0, 1), "detach_": (),
+            "swapdims_": (0, 1), "as_strided_": ((2,), (1,)), "resize_": (1, 2),
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("name", RESHAPES)
+def test_a_tensor_from_outside_is_given_its_new_shape(name: str) -> None:
+    """The graph has another object around the same data."""
+    fn = RESHAPES[name]
+    for backend in ("eager", "aot_eager"):
+        compiled = compile_fn(fn, backend=backend)
+        for cls in (Plain, Spy):
+            make = lambda cls=cls: torch.Tensor._make_subclass(cls, t(1, 3))  # noqa: E731 (no view, as ``detach_`` asks)
+            assert story(compiled, lambda make=make: (make(),)) == story(fn, lambda make=make: (make(),))
+
+
+def _clamped(w: Any, alias: Any = lambda w: w) -> Any:
+    with torch.no_grad():
+        alias(w).clamp_(min=0)
+    return (w * w).sum()
+
+
+def _thawed(w: Any, x: Any = 3.0) -> Any:
+    w.requires_grad_(False)
+    view = w.view(-1)
+    w.requires_grad_(True)
+    return view * x, view.requires_grad, (w * x).sum()
+
+
+LEAVES: dict[str, Any] = {
+    "written": _clamped,
+    "written by another function": lambda w: (torch._foreach_add_([w.detach()], 1), (w * w).sum())[1],
+    "written through another": lambda w: _clamped(w, torch.Tensor.detach),
+    "written through a view": lambda w: _clamped(w, lambda w: w[:1]),
+    "frozen": lambda w: (w * 2).sum() + w.requires_grad_(False).sum(),
+    "frozen for a while": _thawed,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_leaf_keeps_its_gradient(name: str, backend: str) -> None:
+    fn = LEAVES[name]
+    for make in (
+        lambda: plain(3).requires_grad_(),
+        lambda: nn.Parameter(plain(3)),
+        lambda: t(3).as_subclass(Spy).requires_grad_(),
+    ):
+        told = []
+        for call in (fn, compile_fn(fn, backend=backend)):
+            CALLS.clear()
+            told.append((story(call, lambda make=make: (make(),)), [c for c in CALLS if "requires_grad_" in c]))
+        assert told[0] == told[1]
+
+
+IGNORED = """F.hardswish(x)|F.hardsigmoid(x)|torch.fill(x, 2)|torch.vander(x[0])|torch.as_strided(x, (2,), (1,))
+torch.linspace(x[0, 0], x[0, 1], 3)|torch.logspace(x[0, 0], 1.0, 3)|torch.rand_like(x)|torch.randn_like(x)
+torch.randint_like(x, 5)|torch.normal(x, 1.0)|torch.normal(0.0, x.abs())|torch.bernoulli(x.abs() % 1)
+torch.result_type(x, 1)|torch.empty_like(x) * 0|torch.zeros_like(x)|torch.full_like(x, 2)|torch.tensor(x)
+torch.as_tensor(x)|torch.asarray(x)|torch.full((2,), 1.0) + x[0, 0]|F.sigmoid(x)|F.tanh(x)
+torch.can_cast(x.dtype, x.dtype)|torch.promote_types(x.dtype, x.dtype)|torch.zeros(x.shape)|torch.arange(x.shape[0])
+torch.bernoulli(x.abs() % 1, 0.5)
+torch.is_tensor(x)|torch.broadcast_shapes(x.shape, (1,))|torch.scalar_tensor(1.0) + x|torch.empty(x.shape).shape
+torch.poisson(x.abs())|torch.multinomial(x.abs() + 1, 1)|nn.init.zeros_(x * 2)"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [lambda: t(2, 3).as_subclass(Spy), lambda: plain(2, 3)])
+def test_what_torch_says_to_ignore_asks_classes_all_the_same(make: Any) -> None:
+    from contextlib import nullcontext
+
+    assert not _watched(make, nullcontext, IGNORED)
+
+
+def _with_sum(value: Any) -> Any:
+    tensor = t(3)
+    tensor.sum = value  # type: ignore[method-assign]
+    return tensor
+
+
+def _hides(x: Any) -> Any:
+    y = x + 1
+    y.add = lambda other: 5
+    return y + 0, torch.Tensor.add(y, 1), y.mul(2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_attribute_of_a_tensor_may_hide_a_method(backend: str) -> None:
+    fns: list[Any] = [lambda x: (x.sum(), x + 1), lambda x: (torch.Tensor.sum(x), x + 1), _hides]
+    for fn in fns:
+        compiled = compile_fn(fn, backend=backend)
+        for make in (lambda: t(3), lambda: _with_sum(lambda: 7), lambda: _with_sum(lambda: 8), lambda: t(3)):
+            got, wanted = compiled(make()), fn(make())
+            assert [picture(g) for g in got] == [picture(w) for w in wanted]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_that_capture_knows_are_seen_as_in_eager() -> None:
+    from contextlib import nullcontext
+
+    calls = """torch.stft(x.view(-1), 4, window=torch.ones(4), return_complex=True)|torch.einsum("ij->i", x)
+    torch.istft(torch.stft(x.view(-1), 4, window=torch.ones(4), return_complex=True), 4, window=torch.ones(4))
+    torch.unbind(x)|torch.split(x, 1)|torch.nn.utils.rnn.pad_sequence([x, x])|torch.broadcast_tensors(x, x)"""
+    assert not _watched(lambda: t(2, 3), SpyMode, calls)
+    assert not _watched(lambda: t(2, 3).as_subclass(Spy), nullcontext, calls)

@@ -61,6 +61,7 @@ class Tape:
         """``requires_grad`` of a leaf from outside changes, for a while; breaks where it may not."""
         real = tracer.adopted[id(leaf)][0]
         plain = type(leaf) is torch_private.FakeTensor and self.toggles
+        plain = plain and id(leaf) not in tracer.rules.classes  # of which the graph has another object, that is no leaf
         with torch_private.without_modes():
             fits = plain and real.is_leaf and not real.is_inference()
         if not fits or tracer.open_scopes or tracer.region is not None:

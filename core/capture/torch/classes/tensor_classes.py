@@ -9,13 +9,15 @@ only known by their name: what is computed of their tensors is plain.
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from jitney._util.ownership import trusted
+from jitney.capture import metadata
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import PLAIN_TENSORS, is_stand_in
 from jitney.capture.torch.classes.wrappers import HARMLESS, HINT, REFUSED_MODULES
@@ -24,19 +26,23 @@ from jitney.guards import Source
 from jitney.torch_compat import subclasses, torch_private
 
 DEFAULT: Any = vars(torch.Tensor)["__torch_function__"].__func__
+WRITE_HINT = "do it outside compiled code, or give the result another name"
 METACLASSES = tuple(map(type, PLAIN_TENSORS))
 
-_refusals: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+# What guards, fakes and the graph's ends ask of a real tensor, as torch answers it.
+METADATA = frozenset(
+    "device dtype layout shape size stride storage_offset untyped_storage requires_grad is_leaf dim ndim numel data "
+    "grad is_conj is_neg is_quantized is_nested is_sparse is_inference is_floating_point is_complex as_subclass "
+    "grad_fn requires_grad_ data_ptr is_contiguous _is_view _base _version _is_zerotensor _backward_hooks".split()
+)
+# What operations on a tensor call of its class.
+SPECIAL = frozenset(n for n in dir(torch.Tensor) if n.startswith("__") and n.endswith("__")) - HARMLESS - {"__hash__"}
+SPECIAL |= {"__eq__", "__hash__", "__call__", "__getattr__", "__rmatmul__", "__torch_dispatch__", "__tensor_flatten__"}
+SPECIAL |= {f"__{kind}{name}__" for kind in ("", "r", "i") for name in "divmod pow mod floordiv truediv matmul".split()}
 
 
 def refusal(cls: type) -> str:
     """Why tensors of this class are not captured as tensors with data of their own; empty if they are."""
-    if cls not in _refusals:
-        _refusals[cls] = _refusal(cls)
-    return _refusals[cls]
-
-
-def _refusal(cls: type) -> str:
     kind: Any = cls
     name = f"a tensor of class {cls.__qualname__}"
     if type(cls) not in METACLASSES:
@@ -49,11 +55,26 @@ def _refusal(cls: type) -> str:
         names = [n for n in vars(owner) if n.startswith("__") and n.endswith("__") and n not in HARMLESS]
         if names or vars(owner).get("__slots__"):
             return f"{name}, which has its own {names[0] if names else '__slots__'}"
+        if hidden := sorted(METADATA & vars(owner).keys()):
+            return f"{name}, which has its own {hidden[0]}"
     return ""
 
 
-def check(cls: type) -> bool:
-    """Have tensors of this class rules? Breaks at a class that is not captured."""
+def guard_special(guards: GuardSet, cls: type) -> None:
+    """Guard that a class comes to have nothing of its own for which it would have been refused."""
+    for owner in () if subclasses.wraps(cls) else own_classes(cls):
+        if not trusted(owner):
+            storage = guards.const(owner).step("dict_of")
+            for name in (SPECIAL | METADATA) - vars(owner).keys():
+                guards.guard_disjoint(storage, name)
+
+
+def check(real: Any) -> bool:
+    """Have tensors of this one's class rules? Breaks at a class that is not captured, and at methods of its own."""
+    cls = type(real)
+    for name in object.__getattribute__(real, "__dict__"):
+        if callable(getattr(torch.Tensor, name, None)):
+            raise Break(f"a tensor whose attribute {name} hides the method", "give the attribute another name")
     if cls in PLAIN_TENSORS or subclasses.wraps(cls):
         return False
     if reason := refusal(cls):
@@ -89,6 +110,19 @@ def owner_of(cls: type, name: str) -> type | None:
     if cls in PLAIN_TENSORS or subclasses.wraps(cls):
         return None
     return next((c for c in own_classes(cls) if name in vars(c)), None)
+
+
+@functools.cache
+def _changes_view(name: str) -> bool:
+    """Does this method change which elements its tensor has, or how autograd sees it, and not what they are?"""
+    packet = getattr(torch.ops.aten, name, None) if name.endswith("_") and not name.startswith("_") else None
+    return packet is not None and any(torch.Tag.inplace_view in getattr(packet, n).tags for n in packet.overloads())
+
+
+def _writes(name: str) -> bool:
+    """Does a method of this name write to its tensor?"""
+    in_place = name.startswith("__i") and name not in ("__invert__", "__index__", "__int__", "__iter__")
+    return in_place or name == "__setitem__" or (name.endswith("_") and name[:2] != "__" and name != "requires_grad_")
 
 
 def flat(values: Any) -> list[Any]:
@@ -130,6 +164,7 @@ class Rules:
         """A stand-in is of a class with rules."""
         asks = torch_private.asks_classes
         self.guards.guard(self.guards.const(asks), "true", f"{{v}}() is {self.asked}")
+        guard_special(self.guards, cls)
         self.classes[id(fake)] = cls
 
     def plain_source(self, fake: Any, source: Source) -> Source:
@@ -160,6 +195,40 @@ class Rules:
         cls = None if self.is_plain else self.classes.get(id(fake))
         if cls is not None:
             raise Break(f"a tensor of class {cls.__qualname__} in what does not ask its class", HINT)
+
+    def refuse_writes(self, tracer: Any, func: Any, args: Any, kwargs: Any) -> None:
+        """Break before what changes more of a tensor from outside than the data that the graph's plain one shares."""
+        if not self.classes:
+            return
+        name = str(getattr(func, "__name__", "")).partition(".")[0]
+        out = flat([kwargs.get("out")])
+        for value in [*(args[:1] if _changes_view(name) else ()), *out]:
+            if id(value) in self.classes and id(value) in tracer.adopted:
+                raise Break(f"{name}() changes a {self.classes[id(value)].__qualname__} from outside", WRITE_HINT)
+        written = {metadata.storage(t) for t in [*(flat(args[:1]) if _writes(name) else ()), *out]}
+        for leaf in self._leaves(tracer) if written else ():
+            if metadata.storage(leaf) in written:
+                self._refuse_leaf(leaf)
+
+    def refuse_written_leaves(self, tracer: Any) -> None:
+        """The same at a write that nobody has foreseen."""
+        for leaf in self._leaves(tracer):
+            if metadata.version_of(leaf) != tracer.versions[id(leaf)]:
+                self._refuse_leaf(leaf)
+
+    def _leaves(self, tracer: Any) -> list[Any]:
+        """Leaves from outside that a graph may not write to where autograd runs on it, and not on one for gradients.
+
+        The graph's plain tensor is a view of it. One of a view of what needs no gradients, as most such leaves are, no
+        longer leads back to the leaf once it has been written to.
+        """
+        known = () if tracer.dense_gradients else [key for key in self.classes if key in tracer.adopted]
+        leaves = [tracer.stand_ins[id(tracer.adopted[key][0])] for key in known]
+        with torch_private.DisableTorchFunction():
+            return [leaf for leaf in leaves if leaf.requires_grad and leaf.is_leaf]
+
+    def _refuse_leaf(self, leaf: Any) -> None:
+        raise Break(f"a leaf of class {self.classes[id(leaf)].__qualname__} is written to", WRITE_HINT)
 
     @contextlib.contextmanager
     def as_plain(self) -> Iterator[None]:

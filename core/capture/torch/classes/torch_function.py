@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import get_default_nowrap_functions, get_ignored_functions, get_testing_overrides
+from torch.overrides import get_default_nowrap_functions, get_testing_overrides
 
 from jitney._util.ownership import trusted
 from jitney.capture.interpreter.binding import held
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from jitney.capture.torch.tensors import Tracer
 
 special = FunctionTable()
+# Functions that ask modes alone. Others that torch says to ignore ask classes, too: whatever parses arguments in C.
+UNASKED = (torch.tensor, torch.as_tensor, torch.asarray)
 MODE = torch.overrides.TorchFunctionMode
 
 
@@ -36,7 +38,7 @@ def call(vm: Interpreter, func: Any, named: Any, args: tuple[Any, ...], kwargs: 
     kinds = _kinds(vm, func, named, args, kwargs)
     if rules.modes:
         return _by_mode(vm, func, tuple(kinds), args, kwargs)
-    if func in _unasked():
+    if func in UNASKED:
         with rules.as_plain():
             return tracer.__torch_function__(func, (), args, kwargs)
     for cls in kinds:
@@ -173,13 +175,14 @@ class _InTorch:
 
 def are_asked(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> bool:
     """Is it for the classes of these tensors to say what this function does, which capture has a handler for?"""
-    return bool(vm.tracer.rules.among(args, kwargs)) and fn in _overridable()
-
-
-@functools.cache
-def _unasked() -> Any:
-    """Functions of torch's that ask modes alone. Methods that torch lists with them ask classes, too."""
-    return {f for f in get_ignored_functions() if getattr(torch.Tensor, getattr(f, "__name__", ""), None) is not f}
+    rules = vm.tracer.rules
+    if not rules.have_a_say(args, kwargs) or fn not in _overridable():
+        return False
+    kinds = rules.among(args, kwargs)
+    watched = rules.modes or not all(map(tensor_classes.has_default_rules, kinds))
+    if watched and type(fn) is PYTHON_FUNCTION:  # what it makes of its arguments is seen
+        raise Break(f"{fn.__qualname__}() where {NAME} of the program's sees it", HINT)
+    return bool(kinds)
 
 
 @functools.cache
