@@ -72,10 +72,12 @@ def guard_special(guards: GuardSet, cls: type) -> None:
 def check(real: Any) -> bool:
     """Have tensors of this one's class rules? Breaks at a class that is not captured, and at methods of its own."""
     cls = type(real)
+    if subclasses.wraps(cls):  # what it wraps is an attribute, whatever its name
+        return False
     for name in object.__getattribute__(real, "__dict__"):
         if callable(getattr(torch.Tensor, name, None)):
             raise Break(f"a tensor whose attribute {name} hides the method", "give the attribute another name")
-    if cls in PLAIN_TENSORS or subclasses.wraps(cls):
+    if cls in PLAIN_TENSORS:
         return False
     if reason := refusal(cls):
         raise Break(reason, HINT)
