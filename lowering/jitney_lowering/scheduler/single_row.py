@@ -21,6 +21,7 @@ from jitney_lowering.ir.loops import SCATTER, Computed, Step
 from jitney_lowering.ir.values import Value, cost
 from jitney_lowering.policy import Policy
 
+FEW = 32  # elements that other forms of kernels reduce as soon
 ROW = Var("row", index(1))  # the only loop of one iteration that there is after ``simplify.clean``
 
 
@@ -50,8 +51,8 @@ def _size(loops: tuple[Var, ...], value: Value) -> tuple[float, float]:
 
 
 def is_total(step: Computed) -> bool:
-    """Does it reduce all that it goes through?"""
-    return bool(step.reduced) and not step.vars
+    """Does it reduce all that it goes through, more than a few elements?"""
+    return not step.vars and (product(step.reduced).value or 0) > FEW
 
 
 def widest(steps: Iterable[Step], policy: Policy) -> int:
