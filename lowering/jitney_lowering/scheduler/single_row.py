@@ -40,7 +40,7 @@ def is_short(parts: Sequence[tuple[Sequence[Var], Value]], policy: Policy) -> bo
         return False
     sizes = [_size(tuple(loops), value) for loops, value in parts]
     longest = max((count for count, _ in sizes), default=0)
-    return longest + sum(n for _, n in sizes) / (4 * max(policy.recompute, 1)) <= policy.single_row
+    return longest > FEW and longest + sum(n for _, n in sizes) / (4 * max(policy.recompute, 1)) <= policy.single_row
 
 
 @functools.lru_cache(maxsize=1 << 12)
