@@ -20,6 +20,10 @@ pytest.register_assert_rewrite("backend_programs")
 
 from helpers import reset, seed_everything  # noqa: E402
 
+from jitney import events  # noqa: E402
+from jitney.backends import registry  # noqa: E402
+from jitney.backends.registry import _Observer  # noqa: E402
+
 settings.register_profile(
     "quick",
     max_examples=int(os.environ.get("JITNEY_TEST_EXAMPLES", "40")),
@@ -44,9 +48,12 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Equal random numbers for each test, nothing compiled before it, and the import path as it was."""
+    """Equal random numbers for each test, nothing compiled before it; the import path and observers as they were."""
     seed_everything()
     reset()
     path = list(sys.path)
+    registry.hooks()  # whose observers stay; those of registries that a test makes go
+    before = list(events._bus.listeners)
     yield
+    events._bus.listeners[:] = [x for x in events._bus.listeners if not isinstance(x, _Observer) or x in before]
     sys.path[:] = path
