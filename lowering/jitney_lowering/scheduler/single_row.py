@@ -21,7 +21,6 @@ from jitney_lowering.ir.loops import SCATTER, Computed, Step
 from jitney_lowering.ir.values import Value, cost
 from jitney_lowering.policy import Policy
 
-FEW = 32  # elements that other forms of kernels reduce as soon
 ROW = Var("row", index(1))  # the only loop of one iteration that there is after ``simplify.clean``
 
 
@@ -40,7 +39,7 @@ def is_short(parts: Sequence[tuple[Sequence[Var], Value]], policy: Policy) -> bo
         return False
     sizes = [_size(tuple(loops), value) for loops, value in parts]
     longest = max((count for count, _ in sizes), default=0)
-    return longest > FEW and longest + sum(n for _, n in sizes) / (4 * max(policy.recompute, 1)) <= policy.single_row
+    return longest + sum(n for _, n in sizes) / (4 * max(policy.recompute, 1)) <= policy.single_row
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -51,8 +50,8 @@ def _size(loops: tuple[Var, ...], value: Value) -> tuple[float, float]:
 
 
 def is_total(step: Computed) -> bool:
-    """Does it reduce all that it goes through, more than a few elements?"""
-    return not step.vars and (product(step.reduced).value or 0) > FEW
+    """Does it reduce all that it goes through?"""
+    return bool(step.reduced) and not step.vars
 
 
 def widest(steps: Iterable[Step], policy: Policy) -> int:

@@ -267,9 +267,11 @@ class Writer:
         if v.mask is not None:
             here = self.value(v.mask)
             mask = f"{here.name} & {mask}" if mask else here.name
-            if not here.axes <= axes:
+            tile = {axis.name for axis in self.tile}
+            if not here.axes & tile <= axes:  # of several elements of the tile
                 given = f"tl.broadcast_to({given}, {self.shape()})"
-                axes |= {axis.name for axis in self.tile}
+                axes |= tile
+            axes |= here.axes
         hint = f', eviction_policy="{self.policies[v]}"' if v in self.policies else ""
         shown = f"tl.load({given}{f', {mask}' if mask else ''}{hint})"
         if v.dtype in HALVES:
