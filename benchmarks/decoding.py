@@ -1,8 +1,9 @@
 """Decoding: one token at a time through a language model whose weights are what takes time to read.
 
 Caches are written in place at the position. Each front end replays a CUDA graph where it can
-(``mode="reduce-overhead"``). Bandwidth is that of the weights alone, beside what torch's copy moves; with ``--profile``
-each kernel's part.
+(``mode="reduce-overhead"``). A time is that of several calls in a row, as a loop has them that does not look at each
+token; ``--calls 1`` waits for each. Bandwidth is that of the weights alone, beside what torch's copy moves; with
+``--profile`` each kernel's part.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from front_ends import FrontEnd, Jitney, Torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ from torch.nn import functional as F
 
 KINDS = ("float32", "bfloat16", "int8", "int4")
 GROUP = 128  # int4 weights that have a scale in common
-FRONT_ENDS = ("eager", "jitney", "torch.compile")
+FRONT_ENDS = ("eager", "jitney", "torch.compile")  # eager is the first: the others are compared with it
 
 
 @dataclass(frozen=True)
@@ -147,24 +149,23 @@ def made(shape: Shape, batch: int, kind: str, device: str) -> Decoder:
     return model.to(torch.float32 if kind == "float32" else torch.bfloat16)
 
 
-def compiled(tool: str, model: Decoder, device: str, mode: str) -> Callable[..., Tensor]:
-    mode = mode or ("reduce-overhead" if device == "cuda" else "default")
-    if tool == "torch.compile":
-        return torch.compile(model, mode=mode, fullgraph=True)
-    if tool == "jitney":
-        import jitney
-
-        return jitney.compile(model, mode=mode, fullgraph=True)
-    return model
+def front_ends(mode: str) -> dict[str, FrontEnd]:
+    """By name; both compilers in this mode."""
+    return {
+        "eager": FrontEnd("eager"),
+        "jitney": Jitney("jitney", "auto", mode),
+        "torch.compile": Torch("torch.compile", "inductor", mode),
+    }
 
 
-def milliseconds(run: Callable[[], object], device: str) -> float:
-    """One run as the host sees it: it waits for the device."""
+def milliseconds(run: Callable[[], object], device: str, calls: int = 1) -> float:
+    """One of several calls, for whose end the host waits."""
     begin = perf_counter()
-    run()
+    for _ in range(calls):
+        run()
     if device == "cuda":
         torch.cuda.synchronize()
-    return 1e3 * (perf_counter() - begin)
+    return 1e3 * (perf_counter() - begin) / calls
 
 
 def copy_bandwidth(device: str) -> float:
@@ -195,11 +196,10 @@ def case(options: argparse.Namespace, kind: str, batch: int, console: Console) -
     steps: dict[str, Callable[[], Tensor]] = {}
     differences: dict[str, float] = {}
     expected = torch.empty(0)
-    size = 0
     model = made(shape, batch, kind, options.device)
+    mode = options.mode or ("reduce-overhead" if options.device == "cuda" else "default")
     for tool in options.frontends.split(","):
-        size = read(model)
-        run = compiled(tool, model, options.device, options.mode)
+        run = front_ends(mode)[tool].compile(model)
 
         def step(run: Callable[..., Tensor] = run) -> Tensor:
             with torch.no_grad():
@@ -218,11 +218,11 @@ def case(options: argparse.Namespace, kind: str, batch: int, console: Console) -
     times: dict[str, list[float]] = {tool: [] for tool in steps}
     for _ in range(options.rounds):
         for tool, step in steps.items():
-            times[tool].append(milliseconds(step, options.device))
+            times[tool].append(milliseconds(step, options.device, options.calls))
     if options.profile:
         for tool, step in steps.items():
             console.print(f"[bold]{tool}", *profile(step), sep="\n", highlight=False)
-    return {"bytes": size, "ms": {tool: median(found) for tool, found in times.items()}, "off": differences}
+    return {"bytes": read(model), "ms": {tool: median(found) for tool, found in times.items()}, "off": differences}
 
 
 def arguments() -> argparse.Namespace:
@@ -232,7 +232,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", default="1,4,16", help="sequences at once (%(default)s)")
     parser.add_argument("--frontends", default=",".join(FRONT_ENDS), help="(%(default)s)")
     parser.add_argument("--mode", default="", help="of both compilers (reduce-overhead on GPUs)")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=30, help="of which the median is shown (%(default)s)")
+    parser.add_argument("--calls", type=int, default=20, help="in a row (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of torch (torch's default)")
     parser.add_argument("--profile", action="store_true", help="print each front end's kernels")
     for name, field in Shape.__dataclass_fields__.items():

@@ -69,13 +69,18 @@ class Losses(lightning.Callback):
         self.found.append(float(outputs["loss"]))
 
 
+def _trainer(folder: str, epochs: int, **arguments: Any) -> lightning.Trainer:
+    """On the CPU, which says nothing."""
+    return lightning.Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=folder, **arguments,
+    )  # fmt: skip
+
+
 def _fit(module: Any, original: Any, **arguments: Any) -> Outcome:
     losses = Losses()
     with tempfile.TemporaryDirectory() as folder:
-        trainer = lightning.Trainer(
-            max_epochs=2, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-            default_root_dir=folder, callbacks=[losses], log_every_n_steps=1, **arguments,
-        )  # fmt: skip
+        trainer = _trainer(folder, 2, callbacks=[losses], log_every_n_steps=1, **arguments)
         data = images()
         trainer.fit(module, data, data)
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -141,19 +146,15 @@ def lightning_16_mixed(compiler: Compiler) -> Outcome:
 def lightning_resume(compiler: Compiler) -> Outcome:
     """A checkpoint of one run goes into another, compiled otherwise."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = {
-            "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
-            "default_root_dir": folder,
-        }  # fmt: skip
         first = Classifier()
         data = images()
-        trainer = lightning.Trainer(max_epochs=1, **arguments)
+        trainer = _trainer(folder, 1)
         trainer.fit(compiler(first), data)
         path = f"{folder}/one.ckpt"
         trainer.save_checkpoint(path)
         second = Classifier()
         compiler.in_place(second.net)
-        trainer = lightning.Trainer(max_epochs=2, **arguments)
+        trainer = _trainer(folder, 2)
         trainer.fit(second, data, ckpt_path=path)
         loaded = Classifier.load_from_checkpoint(path)
     return Outcome((state_of(first), state_of(second), state_of(loaded)))
@@ -191,16 +192,12 @@ def lightning_ddp_of_two(compiler: Compiler) -> Outcome:
 def lightning_resume_step(compiler: Compiler) -> Outcome:
     """A checkpoint goes into a run whose model ``configure_model`` compiles, and whose training step is compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = {
-            "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
-            "default_root_dir": folder,
-        }  # fmt: skip
         data = images()
         modules = []
         for epochs, path in ((1, None), (3, f"{folder}/one.ckpt")):
             module = Classifier(compiler)
             module.training_step = compiler(module.training_step)
-            trainer = lightning.Trainer(max_epochs=epochs, **arguments)
+            trainer = _trainer(folder, epochs)
             trainer.fit(module, data, data, ckpt_path=path)
             trainer.save_checkpoint(f"{folder}/one.ckpt")
             modules.append(state_of(module))
