@@ -108,6 +108,7 @@ def _collective(name: str) -> Any:
 
 
 def _moved(ddp: Any, given: list[Any]) -> str:
+    """What keeps arguments from being taken as they are."""
     if ddp.device_ids and any(not is_stand_in(v) or v.device != ddp.device for v in given):
         return "with arguments that it may move to its device"
     return ""
