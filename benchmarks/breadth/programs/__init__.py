@@ -16,6 +16,7 @@ from . import (
     communications,
     convex,
     criteria,
+    darkroom,
     decoding,
     detection,
     diffusion,
@@ -147,4 +148,5 @@ ROWS: tuple[Row, ...] = (
     *token_mixers.ROWS,
     *serving.ROWS,
     *symmetries.ROWS,
+    *darkroom.ROWS,
 )

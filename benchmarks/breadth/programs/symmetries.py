@@ -1,4 +1,4 @@
-"""Operators with a symmetry, or on functions: tensor products, rotations, Clifford algebra, spheres, neural operators."""
+"""Operators with a symmetry, or on functions: tensor products, rotations, Clifford algebra, spheres, operators."""
 
 from __future__ import annotations
 
