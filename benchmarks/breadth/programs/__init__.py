@@ -20,6 +20,7 @@ from . import (
     decoding,
     detection,
     diffusion,
+    earth_and_plasma,
     environments,
     evaluation,
     experts,
@@ -149,4 +150,5 @@ ROWS: tuple[Row, ...] = (
     *serving.ROWS,
     *symmetries.ROWS,
     *darkroom.ROWS,
+    *earth_and_plasma.ROWS,
 )
