@@ -69,6 +69,7 @@ from . import (
     sound,
     spectra,
     stencils,
+    studies,
     surfaces,
     symmetries,
     tables,
@@ -151,4 +152,5 @@ ROWS: tuple[Row, ...] = (
     *symmetries.ROWS,
     *darkroom.ROWS,
     *earth_and_plasma.ROWS,
+    *studies.ROWS,
 )
