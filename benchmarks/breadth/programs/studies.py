@@ -178,8 +178,8 @@ def segments(place: Place) -> Made:
 def symbolic_words(series: Tensor, word: int, letters: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     """Lin et al., 2007 (SAX): windows normalised, averaged in pieces, cut into letters; words, distances."""
     windows = series.unfold(1, 32, 4)
-    z = (windows - windows.mean(-1, keepdim=True)) / windows.std(-1, keepdim=True)
-    pieces = z.unflatten(-1, (word, -1)).mean(-1)
+    pieces = windows.unflatten(-1, (word, -1)).mean(-1)
+    pieces = (pieces - windows.mean(-1, keepdim=True)) / windows.std(-1, keepdim=True)
     share = torch.arange(1, letters, device=series.device).to(series.dtype) / letters
     cuts = math.sqrt(2) * torch.erfinv(2 * share - 1)
     letter = torch.bucketize(pieces, cuts)
