@@ -9,6 +9,7 @@ from . import (
     biology,
     bits,
     blocks,
+    cameras,
     chronicles,
     clustering,
     codecs,
@@ -153,4 +154,5 @@ ROWS: tuple[Row, ...] = (
     *darkroom.ROWS,
     *earth_and_plasma.ROWS,
     *studies.ROWS,
+    *cameras.ROWS,
 )
