@@ -38,6 +38,7 @@ from . import (
     language,
     language_blocks,
     lattices,
+    likelihoods,
     linear_algebra,
     listening,
     losses,
@@ -155,4 +156,5 @@ ROWS: tuple[Row, ...] = (
     *earth_and_plasma.ROWS,
     *studies.ROWS,
     *cameras.ROWS,
+    *likelihoods.ROWS,
 )

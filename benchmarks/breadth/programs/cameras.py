@@ -63,7 +63,7 @@ def soft_suppression(boxes: Tensor, scores: Tensor, keep: int = 20, sigma: float
 
 
 def suppression(place: Place) -> Made:
-    b, n = place.size(8, 64), place.size(200, 2000)
+    b, n = place.size(8, 16), place.size(200, 2000)
     return soft_suppression, (random_boxes(place, b, n), place.rand(b, n))
 
 

@@ -176,7 +176,7 @@ class MixtureOfSoftmaxes(nn.Module):
 
 
 def mixture_of_softmaxes(place: Place) -> Made:
-    n, d, vocabulary = place.size(64, 2048), place.size(32, 256), place.size(1000, 16_384)
+    n, d, vocabulary = place.size(64, 1024), place.size(32, 256), place.size(1000, 16_384)
     model = MixtureOfSoftmaxes(d, vocabulary, place.size(4, 5)).to(place.device)
     return model, (place.randn(n, d), place.randint(vocabulary, n))
 
