@@ -164,9 +164,9 @@ def change_points(series: Tensor, breaks: int, shortest: int = 4) -> tuple[Tenso
     for choice in reversed(choices):
         at = choice.gather(1, at)
         path.append(at)
-    path = torch.cat([torch.zeros_like(path[0]), *path[::-1], torch.full_like(path[0], n)], 1)
+    ends = torch.cat([torch.zeros_like(at), *path[::-1], torch.full_like(at, n)], 1)
     batch = torch.arange(len(series), device=series.device)[:, None]
-    return torch.stack(table, 1), cost[batch, path[:, :-1], path[:, 1:]].sum(1)
+    return torch.stack(table, 1), cost[batch, ends[:, :-1], ends[:, 1:]].sum(1)
 
 
 def segments(place: Place) -> Made:
