@@ -27,7 +27,7 @@ from typing import Any
 
 import report
 import torch
-from breadth import present, rows
+from breadth import exclusive, present, rows
 from breadth.journal import HALVES, Journal
 from breadth.measure import EAGER, FRONT_ENDS, measure
 from breadth.row import Row
@@ -102,6 +102,8 @@ class Run:
         limit = min(self.options.timeout, self.end - monotonic())
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
             found = ask(__file__, task, empty, limit)
+        if task["lock"]:
+            exclusive.release(self.lock)
         if self.stopped.is_set() or (limit < self.options.timeout and "no result" in found.get("error", "")):
             return False
         about = {"row": row.name, "mode": row.mode, "device": self.options.device, "jobs": self.options.jobs}

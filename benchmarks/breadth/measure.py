@@ -8,7 +8,7 @@ import gc
 import warnings
 from collections.abc import Callable, Mapping
 from statistics import median
-from time import perf_counter
+from time import monotonic
 from typing import Any
 
 import speed_child
@@ -84,7 +84,7 @@ def measured(
         note(answer | {"unfinished": name})
         try:
             own = job.copied(pristine, place)
-            found, turn = first_calls(name, own, record)
+            found, turn = first_calls(name, own, record, alone)
         except Exception as error:  # whatever a compiler raises is a row of the table
             if name == EAGER:
                 return {"not_made": failure(error)}
@@ -121,18 +121,21 @@ def measured(
     return answer
 
 
-def first_calls(name: str, own: job.Job, record: dict[str, Any]) -> tuple[list[list[torch.Tensor]], Callable[[], Any]]:
+def first_calls(
+    name: str, own: job.Job, record: dict[str, Any], alone: Exclusive
+) -> tuple[list[list[torch.Tensor]], Callable[[], Any]]:
     """Compile, and three calls: results of the first and of the third, and what makes another call."""
     tool = FRONT_ENDS[name]
     if name not in RECORDED:
         start_up(tool, own.device)
     with tool.watch() as work:
         synchronize(own.device)
-        begin = perf_counter()
+        begin = monotonic()
         compiled = tool.compile(own.target)
         first = own.outcome(compiled)
         synchronize(own.device)
-        record["first_s"] = perf_counter() - begin
+        end = monotonic()
+        record["first_s"] = end - begin - alone.stopped(begin, end)
         if name in RECORDED:
             plain = compiled
             compiled = marked(plain)
