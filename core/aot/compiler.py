@@ -12,6 +12,8 @@ import torch
 from torch import fx
 
 from jitney import events
+from jitney.aot.constants.host import fold_host_constants
+from jitney.aot.constants.indices import slice_constant_indices
 from jitney.aot.form import Form
 from jitney.aot.freeze import freeze
 from jitney.aot.functional import functional
@@ -30,7 +32,6 @@ from jitney.aot.runtime.replay_safety import apart, of_graph
 from jitney.aot.runtime.result_check import ANYTHING, checked
 from jitney.aot.runtime.subclass_glue import WrappedGlue
 from jitney.aot.signals import NotSplit
-from jitney.aot.trace.host_constants import fold_host_constants
 from jitney.aot.trace.joint import Joint, trace_joint
 from jitney.backends.faults import captured_fallback, with_blame
 from jitney.config import config
@@ -153,7 +154,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
     if config.verify:
         joint.verify()
     if joint.layout is None:
-        joint.rewrite(functools.partial(fold_host_constants, constants=joint.constants))
+        for constant_pass in (slice_constant_indices, fold_host_constants):
+            joint.rewrite(functools.partial(constant_pass, constants=joint.constants))
         if request.joint_pass is not None:
             joint.rewrite(request.joint_pass)
         if config.verify:

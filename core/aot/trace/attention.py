@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.constants import values as constant_values
 from jitney.aot.partition.cost import has_effect
-from jitney.aot.trace import constant_values
 from jitney.aot.trace.functionalization import unwrapped
 from jitney.aot.trace.tracer import AtenTracer
 

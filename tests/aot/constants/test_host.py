@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx
 
 import jitney
-from jitney.aot.trace import host_constants
-from jitney.aot.trace.host_constants import fold_host_constants
+from jitney.aot.constants import host
+from jitney.aot.constants.host import fold_host_constants
 from jitney.backends import Backend, CompileRequest
 
 aten = torch.ops.aten
@@ -71,7 +71,7 @@ def test_other_values_are_computed_as_eager_computes_them(
     kept: list[Tensor] = []
     to = Tensor.to
     monkeypatch.setattr(
-        host_constants, "moved", lambda value, device: kept.append(value.clone()) or to(value, device), raising=True
+        host, "moved", lambda value, device: kept.append(value.clone()) or to(value, device), raising=True
     )
     graph = folded(lambda x: x + make().to(x.device))
     assert not on_the_host(graph) and aten._to_copy.default not in targets(graph)
@@ -117,7 +117,7 @@ def test_what_raises_is_left_to_the_call(monkeypatch: pytest.MonkeyPatch) -> Non
     def fails(value: Tensor) -> Any:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(host_constants, "_number", fails)
+    monkeypatch.setattr(host, "_number", fails)
     constants: dict[str, Tensor] = {}
     fold_host_constants(graph, constants)
     assert not constants

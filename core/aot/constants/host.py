@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.constants.values import ancestors, compute
 from jitney.aot.partition.cost import EMPTY, bytes_of, has_effect
-from jitney.aot.trace.constant_values import ancestors, compute
 from jitney.torch_compat import torch_private
 
 aten = torch.ops.aten
@@ -55,13 +55,19 @@ def _leaves_the_host(node: fx.Node) -> bool:
     return from_host and value.device.type != HOST and value.layout is torch.strided and value.dtype in NUMBERS
 
 
-class _Folder:
+class HostValues:
+    """What a graph computes of nothing on the host.
+
+    Args:
+        graph: functional.
+        constants: its attributes.
+    """
+
     def __init__(self, graph: fx.Graph, constants: dict[str, torch.Tensor]) -> None:
         self.graph = graph
         self.constants = constants
         self.known: set[fx.Node] = set()  # values of the host that depend on no input
-        self.values: dict[fx.Node, torch.Tensor] = {}
-        self.left = KEPT
+        self._values: dict[fx.Node, torch.Tensor] = {}
         computed = 0
         for node in graph.nodes:
             if self._is_known(node) and computed + bytes_of(node) <= COMPUTED:
@@ -79,10 +85,27 @@ class _Folder:
         computes = isinstance(node.target, torch_private.OPERATOR_CLASSES) and node.target not in EMPTY
         return computes and not has_effect(node) and all(n in self.known for n in node.all_input_nodes)
 
+    def value(self, node: fx.Node) -> torch.Tensor:
+        """What is computed of nothing; so is all that it is computed of."""
+        if node not in self._values:
+            compute(ancestors(node), self.constants, self._values)
+        return self._values[node]
+
+    def erase(self, node: fx.Node) -> None:
+        """Erase what nobody reads any more."""
+        for each in (waiting := [node]):
+            if not each.users:
+                waiting += [n for n in each.all_input_nodes if n in self.known and n not in waiting]
+                self.graph.erase_node(each)
+
+
+class _Folder(HostValues):
+    left = KEPT
+
     def fold(self, node: fx.Node) -> None:
         """Put a constant in the place of a copy, if it is small enough."""
         like: torch.Tensor = node.meta["val"]
-        source = self._value(node.args[0])  # type: ignore[arg-type] # a node
+        source = self.value(node.args[0])  # type: ignore[arg-type] # a node
         value = aten._to_copy.default(source, **{**node.kwargs, "device": torch.device(HOST)})
         if value.stride() != like.stride() or not _in_range(source, value.dtype):
             return
@@ -102,20 +125,7 @@ class _Folder:
                 return
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
-        self._erase(node)
-
-    def _value(self, node: fx.Node) -> torch.Tensor:
-        """What is computed of nothing; so is all that it is computed of."""
-        if node not in self.values:
-            compute(ancestors(node), self.constants, self.values)
-        return self.values[node]
-
-    def _erase(self, node: fx.Node) -> None:
-        """Erase what nobody reads any more."""
-        for each in (waiting := [node]):
-            if not each.users:
-                waiting += [n for n in each.all_input_nodes if n in self.known and n not in waiting]
-                self.graph.erase_node(each)
+        self.erase(node)
 
 
 def _in_range(value: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -1,0 +1,133 @@
+"""Elements that are picked by indices which are known are slices; what they give is what ``index`` gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+import jitney
+from jitney.aot.constants.indices import Run, runs_of, slice_constant_indices
+from jitney.backends import Backend, CompileRequest
+
+aten = torch.ops.aten
+LOOKED_UP = (aten.index.Tensor, aten.index_select.default, aten.index_put.default)
+
+
+def compiled(fn: Callable[..., Any], *, dynamic: bool = False) -> tuple[Callable[..., Any], list[fx.GraphModule]]:
+    """The function on a backend that notes its ATen graphs."""
+    graphs: list[fx.GraphModule] = []
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    return jitney.compile(fn, backend=Backend("mine", compile_graph, level="aten"), dynamic=dynamic), graphs
+
+
+def looks_up(graphs: Sequence[fx.GraphModule]) -> bool:
+    return any(node.target in LOOKED_UP for graph in graphs for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("places", "runs"),
+    [([2, 1, 0], [Run(2, -1, 3)]), ([0, 2, 1, 3], [Run(0, 2, 2), Run(1, 2, 2)]), ([4], [Run(4, 1, 1)]),
+     ([5, 0, 1, 2], [Run(5, 1, 1), Run(0, 1, 3)]), ([3, 3, 3], [Run(3, 0, 3)]),
+     ([0, 3, 6, 1], [Run(0, 3, 3), Run(1, 1, 1)])],
+)  # fmt: skip
+def test_runs_are_few(places: list[int], runs: list[Run]) -> None:
+    assert runs_of(places) == runs
+
+
+def test_runs_say_every_place_once_and_in_order() -> None:
+    for places in itertools.product(range(4), repeat=5):
+        assert [r.first + r.step * n for r in runs_of(places) for n in range(r.count)] == [*places]
+
+
+@pytest.mark.parametrize("places", [[2, 1, 0], [0, 2, 1, 3], [-1, 0], [3], [1, 1], [0, 2, 3, 1], [3, 1, 2, 0]])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_picked_elements_and_gradients_are_eagers(places: list[int], dim: int) -> None:
+    def fn(x: Tensor) -> Any:
+        rows = x[places] if dim == 0 else x[:, places]
+        return rows * 2, x.index_select(dim, torch.tensor([n % 4 for n in places]))
+
+    for made in (torch.randn(4, 4), torch.randn(4, 4).t(), torch.randn(8, 4)[::2]):
+        x, y = made.clone().requires_grad_(), made.clone().requires_grad_()
+        call, graphs = compiled(fn)
+        results, expected = call(x), fn(y)
+        for a, b in zip(results, expected, strict=True):
+            assert torch.equal(a, b) and a.stride() == b.stride()
+        weights = torch.randn_like(expected[0])
+        ((results[0] * weights).sum() + results[1].sum()).backward()
+        ((expected[0] * weights).sum() + expected[1].sum()).backward()
+        assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type] # both have one
+    unique = len(set(places)) == len(places)
+    assert not unique or not looks_up(graphs)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("places", [[2, 1, 0], [0, 2], [3, 0], [1], [4, 0, 2, 3, 1], [1, 1]])
+def test_writes_by_known_indices_are_eagers(places: list[int], accumulate: bool) -> None:
+    def fn(x: Tensor, values: Tensor) -> Tensor:
+        return torch.index_put(x, (torch.tensor(places),), values, accumulate=accumulate)
+
+    x, values = torch.randn(5, 3), torch.randn(len(places), 3)
+    if places == [1, 1]:
+        values[1] = values[0]  # which one is written is not said
+    call, graphs = compiled(fn)
+    with torch.no_grad():
+        assert torch.equal(call(x, values), fn(x, values))
+    assert looks_up(graphs) == (places == [1, 1])
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x: x[[0, 9]], lambda x: x[[0, 1], [1, 0]], lambda x: x[[0, 3, 1, 7, 2, 6, 5, 0, 4]], lambda x: x[[0, -9]]],
+)
+def test_what_is_no_few_slices_stays(fn: Callable[[Tensor], Tensor]) -> None:
+    x = torch.randn(8, 5)
+    call, graphs = compiled(fn)
+    try:
+        expected = fn(x)
+    except IndexError as error:
+        with pytest.raises(IndexError, match=str(error).partition(" ")[0]):
+            call(x)
+    else:
+        assert torch.equal(call(x), expected)
+        assert looks_up(graphs)
+
+
+def test_sizes_that_change() -> None:
+    call, graphs = compiled(lambda x: x[:, [2, 0]] + x[[1, 0]][:, :2].sum(), dynamic=True)
+    for rows in (4, 7, 9):
+        x = torch.randn(rows, 3)
+        assert torch.equal(call(x), x[:, [2, 0]] + x[[1, 0]][:, :2].sum())
+    assert len(graphs) == 1
+
+
+def test_indices_that_are_inputs_are_looked_up() -> None:
+    call, graphs = compiled(lambda x, at: x[at])
+    x = torch.randn(4, 3)
+    for at in (torch.tensor([2, 1]), torch.tensor([0, 3])):
+        assert torch.equal(call(x, at), x[at])
+    assert looks_up(graphs)
+
+
+def test_a_constant_on_a_device_is_known() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.randn(3, 2)
+    read = graph.get_attr("_constant0")
+    read.meta["val"] = torch.empty(2, dtype=torch.int64, device="meta")  # a device, where nobody computes values
+    copy = graph.call_function(aten.clone.default, (read,))
+    copy.meta["val"] = read.meta["val"]
+    made = graph.call_function(aten.index.Tensor, (x, [copy]))
+    made.meta["val"] = torch.empty(2, 2)
+    graph.output((made,))
+    slice_constant_indices(graph, {"_constant0": torch.tensor([2, 0])})
+    values = fx.Interpreter(fx.GraphModule({"_constant0": torch.tensor([2, 0])}, graph)).run(x.meta["val"])
+    assert torch.equal(values[0], x.meta["val"][[2, 0]]) and not any(n.target in LOOKED_UP for n in graph.nodes)
