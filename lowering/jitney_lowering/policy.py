@@ -42,6 +42,8 @@ class Policy:
         scattered_row: bytes of lines of memory which a row may take a few neighbours each from. Of more, a kernel of
             its own puts what is reduced into memory row by row, or reads them whole; copies are reduced along what they
             are made of, and few rows of much work are shared by threads. 0: lines of memory do not matter.
+        waiting_row: elements of the shortest row, and fewest rows, in which threads wait for what others have stored of
+            the same row, unless there is little in all. 0: there is no such limit.
         turned_row: elements of the longest row for which loops are put in another order than that of memory; see
             ``scheduler/loop_order.py``. 0: they never are.
         positions: the cost of operations on positions alone which each reader computes anew.
@@ -91,6 +93,7 @@ class Policy:
     alike: int = 0
     brief: int = 0
     scattered_row: int = 0
+    waiting_row: int = 0
     turned_row: int = 0
     positions: int = 16
     recompute: float = 0
@@ -121,8 +124,8 @@ CPU = Policy(
 )  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
-    single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, turned_row=1024, recompute=8, fused_gathers=True,
-    fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81, streams=True,
-    scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
+    single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024, recompute=8,
+    fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81,
+    streams=True, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

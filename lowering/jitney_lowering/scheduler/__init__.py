@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from torch import fx
+
 from jitney.config import config
 from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney_lowering.ir.loops import Computed, Extern, Program, Strided
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.repeats.expansion import unrolled
 from jitney_lowering.scheduler.backwards import turned_round
@@ -81,6 +83,7 @@ def schedule(
     takes: Takes | None = None,
     large: int | None = None,
     dying: Collection[int] = (),
+    apart: Collection[fx.Node] = (),
 ) -> Schedule:
     """Clean, fuse, build kernels, plan memory.
 
@@ -94,12 +97,15 @@ def schedule(
         takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
         large: bytes of a temporary that has memory of its own; None: all share an arena, and keep their order.
         dying: positions of inputs that are gone once they have been read for the last time.
+        apart: operators whose steps are kernels of their own: no code could be made of what they were fused to.
 
     Raises:
         NotRepeated: the program is that of a shorter graph (``lower``: ``once``), and this is not the whole one's.
     """
     names = Names()
     steps = with_late_counters(program, turned_round(clean(program)), updates)
+    if apart:
+        steps = [replace(s, apart=True) if isinstance(s, Computed) and {*apart} & {*s.nodes} else s for s in steps]
     fused = Fused.of(program, steps, names, policy)
     if policy.recompute:
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}

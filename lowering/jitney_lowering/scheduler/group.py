@@ -20,6 +20,7 @@ from jitney_lowering.scheduler.spaces import Match, coordinates, match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
+LAUNCHED = 1 << 19  # elements: a kernel of fewer takes about as long as its launch
 WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced in it
 COLUMNS = 1024  # results that are worth being computed side by side, where each is of few elements
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -271,8 +272,22 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
             made = replace(group, depth=depth, members=(*group.members, member))
             suits = _fits(made) and _goes_together(made) and not _is_lopsided(made) and not _is_scattered(made, member)
-            return made if suits else None
+            return made if suits and not _waits_in_vain(made, member) else None
     return None
+
+
+def _waits_in_vain(group: Group, member: Member) -> bool:
+    """Would rows that are short, or few, wait for their own memory, where other kernels go through all of it sooner?"""
+    least, outside = group.policy.waiting_row, group.spine[: group.depth]
+    makers = {m for load in member.loads if (m := group.makers.get(load.buffer)) and not group.aligned(member, load)}
+    makers = {m for m in makers if m.elementwise and m is not member}
+    if not least or not outside or not makers:
+        return False
+    rows, lengths = iterations(outside), [iterations(m.step.loops[group.depth :]) for m in (member, *makers)]
+    if rows is None or None in lengths:
+        return False
+    length = max(n or 0 for n in lengths)
+    return rows * length > LAUNCHED and least > min(rows, length) and length > group.policy.scratch_row
 
 
 def _is_scattered(group: Group, member: Member) -> bool:
@@ -329,7 +344,7 @@ def _goes_together(group: Group) -> bool:
     for step in over_rows:
         row = step.loops[group.depth :]
         length = iterations(row)
-        if not set(step.vars) <= set(row) or not step.vars or length is None or length > limit:
+        if set(step.vars) != set(row) or not row or length is None or length > limit:
             return False
     return True
 

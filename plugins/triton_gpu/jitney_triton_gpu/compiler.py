@@ -46,9 +46,11 @@ def compile_graph(
 ) -> Callable[..., Sequence[Any]]:
     """The function of one graph; see ``Backend``.
 
-    A kernel that Triton refuses is tried with other block sizes. Operators whose kernel cannot be made run as they are.
+    A kernel that Triton refuses is tried with other block sizes. Where we have no code for a kernel, each of its steps
+    becomes one. Operators whose kernel cannot be made even so run as they are.
     """
     whole: dict[fx.Node, str] = {}
+    apart: set[fx.Node] = set()
     retries = Retries()
     as_given = graph.forward
     graph = joined_checks(graph, request.updates, DEVICE_TYPES)
@@ -57,12 +59,15 @@ def compile_graph(
         graph, inputs = numbers.graph, numbers.inputs
     while True:
         try:
-            return _compile(graph, inputs, request, whole, retries, numbers)
+            return _compile(graph, inputs, request, whole, apart, retries, numbers)
         except KernelFailed as failed:
             if retries.refused(failed.shapes):
                 continue
             if failed.error is not None:
                 _complain(failed, failed.error, request)
+            elif not apart.issuperset(failed.nodes):
+                apart.update(failed.nodes)
+                continue
             more = next_operators(failed.nodes, whole)
             reason = None if more else failed.reason
             whole |= dict.fromkeys(more, failed.reason)
@@ -120,6 +125,7 @@ def _compile(
     inputs: Sequence[Any],
     request: CompileRequest,
     whole: Mapping[fx.Node, str],
+    apart: Collection[fx.Node],
     retries: Retries,
     numbers: HostNumbers | None,
 ) -> Callable[..., Sequence[Any]]:
@@ -132,7 +138,7 @@ def _compile(
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
         memory: dict[str, Any] = {"large": tiles.LARGE, "dying": residuals(graph) if request.kind == "backward" else ()}
-        made = schedule(program, request.updates, policy=POLICY, takes=wanted, **memory)
+        made = schedule(program, request.updates, policy=POLICY, takes=wanted, apart=apart, **memory)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
         wrapper = Wrapper(

@@ -17,6 +17,8 @@ PAIRED, SHARED_WORK = 4, 0.2  # rows of a program where so much of the work on a
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
+EACH, REGISTERS, CROWDED = 8, 64, 256  # elements of a thread, registers for them; threads where these are too few
+ROW_REGISTERS = 128  # of a row that a program holds as a whole
 TOTALS = 256 * 128  # sums that a program may hold in registers
 FEW_ROWS = 16  # or columns of a product: memory is what takes time
 SHARED = 200 << 10  # bytes of shared memory that a program may have
@@ -183,6 +185,7 @@ def rows(
     positions: bool = False,
     work: int = 0,
     shared: float = 0.0,
+    held: int = 0,
 ) -> Tile:
     """A tile of rows and their elements.
 
@@ -197,6 +200,7 @@ def rows(
         positions: are positions reduced?
         work: cost of an element.
         shared: which part of it is the same for all rows.
+        held: about how many registers an element takes.
     """
     whole = length is not None and power(length) <= (1024 if across else LONGEST_ROW)
     longest = power(length) if length is not None else 2 * LONGEST_ROW
@@ -215,7 +219,10 @@ def rows(
     if r <= min(alone, 512) and work <= MUCH:
         return Tile(min(power(count or GUESS), alone // r), r, 1, whole)
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
-    return Tile(x, r, warps_for(x * r, 32 if r >= 4096 else 16 if r >= 2048 else 8), whole)
+    each = 32 if r >= 4096 else 16 if r >= 2048 else 8
+    while each > 1 and each * held > ROW_REGISTERS:
+        each //= 2
+    return Tile(x, r, warps_for(x * r, each), whole)
 
 
 def rows_at_a_time(size: int) -> int | None:
@@ -225,7 +232,9 @@ def rows_at_a_time(size: int) -> int | None:
     return PROCESSORS * max(CACHE // (size * PROCESSORS), 1)
 
 
-def split(kept: int | None, length: int | None, across: bool, heavy: bool, shared: float = 0.0) -> tuple[Tile, int]:
+def split(
+    kept: int | None, length: int | None, across: bool, heavy: bool, shared: float = 0.0, held: int = 0
+) -> tuple[Tile, int]:
     """A tile of results and what they are reduced from, and into how many parts that is cut.
 
     Args:
@@ -234,8 +243,10 @@ def split(kept: int | None, length: int | None, across: bool, heavy: bool, share
         across: are neighbours in memory of different results?
         heavy: is there much to compute for each element, and so much to hold in registers?
         shared: which part of that is the same for all results.
+        held: about how many registers an element takes: sums, and what is loaded for them.
     """
     kept, length = kept or GUESS, length or GUESS * 8
+    crowd = min(power(-(-held * EACH // REGISTERS)), EACH)  # so many times fewer elements a thread
     if across:
         x = min(power(kept), 64 if heavy else 128)
         r = max((4096 if heavy else 8192) // x, 1)
@@ -244,9 +255,11 @@ def split(kept: int | None, length: int | None, across: bool, heavy: bool, share
         r = _piece(length, PIECE[0] // x) if length >= PIECE[0] // x else power(length)
         if length < 512:
             x = min(power(kept), 1024 // r)
+    if crowd > 1:
+        r = max(min(r, CROWDED * EACH // crowd // x), 1)
     tiles = -(-kept // x)
     parts = min(max(PROCESSORS * 4 // tiles, 1), -(-length // (r * 2)))
-    return Tile(x, r, 4 if across and not heavy else warps_for(x * r, 8)), max(parts, 1)
+    return Tile(x, r, 4 if across and not heavy else warps_for(x * r, EACH // crowd)), max(parts, 1)
 
 
 def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:

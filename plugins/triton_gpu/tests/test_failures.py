@@ -117,6 +117,27 @@ def test_a_kernel_that_has_no_code_costs_nothing_else(monkeypatch: pytest.Monkey
     assert ("aten.sin.default", "no sine today") in event.whole
 
 
+def test_steps_of_a_kernel_that_has_no_code_become_kernels(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    emit = launcher.emit
+
+    def two_nests(kernel: Any, *rest: Any, **more: Any) -> Any:
+        if len(kernel.body) > 2:
+            raise NotLowered("many nests")
+        return emit(kernel, *rest, **more)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x - x.mean(-1, keepdim=True)
+        return y / y.square().mean(-1, keepdim=True)
+
+    monkeypatch.setattr(launcher, "emit", two_nests)
+    x = torch.randn(600, 50, device=device)
+    got, (event,) = lowered(jitney.compile(fn, backend="triton_gpu"), x)
+    torch.testing.assert_close(got, fn(x))
+    assert event.kernels > 1 and event.whole == ()
+
+
 def test_the_file_that_is_written_ends_in_the_same_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "base_dir", str(tmp_path))
     body = "    x = tl.arange(0, XBLOCK)\n    tl.store(b0 + x, tl.no_such_function(x))"

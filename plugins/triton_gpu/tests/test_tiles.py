@@ -84,6 +84,21 @@ def test_much_work_is_shared_by_warps(launched: list[Function], device: torch.de
     assert [f.warps for f in launched] == [4]
 
 
+def test_sums_of_much_that_is_loaded_have_few_elements_a_thread(launched: list[Function], device: torch.device) -> None:
+    def several(x: torch.Tensor) -> torch.Tensor:
+        padded = F.pad(x, (1, 1, 1, 1))
+        around = [padded[:, 1:-1, k : k + x.shape[2]] for k in (0, 2)] + [
+            padded[:, k : k + x.shape[1], 1:-1] for k in (0, 2)
+        ]
+        return torch.stack([(x * part).sum((1, 2)) for part in around])
+
+    x = torch.zeros(8, 768, 768, device=device)
+    compiled(lambda x: x.sum(), x)
+    compiled(several, x)
+    each = [f.blocks["RBLOCK"] * f.blocks.get("XBLOCK", 1) // (32 * f.warps) for f in launched if "RBLOCK" in f.blocks]
+    assert each[0] == 8 and min(each[1:]) < 8
+
+
 def test_long_rows_of_much_work_are_gone_through_in_pieces(launched: list[Function], device: torch.device) -> None:
     def much(x: torch.Tensor) -> torch.Tensor:
         return (torch.atan2(x.sin(), x.cos()) ** 1.5 * torch.exp(-x.sigmoid()) * x**2.5 * x**3.5).sum(-1)

@@ -6,7 +6,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Compound, Index, Spell, Var, render, usual_step
-from jitney_lowering.ir import OPERATIONS, Apply, Kernel, Load, Position, Reduce, Scan, Statement, Value, cost, walk
+from jitney_lowering.ir import (
+    OPERATIONS,
+    Accumulate,
+    Apply,
+    Kernel,
+    Load,
+    Position,
+    Reduce,
+    Scan,
+    Statement,
+    Value,
+    cost,
+    walk,
+)
 from jitney_triton_gpu import tiles
 
 FEWER = 8  # times as few elements as others are read from a cache
@@ -61,6 +74,12 @@ def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int
 def work(statements: Sequence[Statement]) -> int:
     """What an element costs, as of ``OPERATIONS``."""
     return cost(*(s.value for s in statements))
+
+
+def registers(statements: Sequence[Statement]) -> int:
+    """About how many an element takes: one for each sum, and one for every two loads."""
+    loads = {v for s in statements for v in walk(s.value) if isinstance(v, Load)}
+    return sum(isinstance(s, (Reduce, Accumulate)) for s in statements) + len(loads) // 2
 
 
 def shared_by_rows(statements: Sequence[Statement], rows: Sequence[Var]) -> float:

@@ -14,7 +14,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, shared_by_rows, widest, work
+from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest, work
 from jitney_triton_gpu.emit.online import Online, softmax_sums
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
@@ -39,6 +39,7 @@ def rows(
         positions=positions,
         work=work(statements),
         shared=shared_by_rows(statements, kernel.outer) if plain else 0.0,
+        held=max(registers(nest.statements) for nest in kernel.body),
     )
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)

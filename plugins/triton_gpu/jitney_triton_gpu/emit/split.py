@@ -11,7 +11,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, shared_by_rows, widest
+from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest
 from jitney_triton_gpu.emit.reduce import Running
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
@@ -33,7 +33,8 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     counts = fastest(widest(p for p in places(kernel) if any(v in p.atoms for v in gone)), loops)
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
     shared = shared_by_rows(nest.statements, kept)
-    tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across, is_heavy(kernel), shared)
+    results, held = product(kept).value if kept else 1, registers(nest.statements)
+    tile, many = tiles.split(results, product(gone).value, across, is_heavy(kernel), shared, held)
     tile, many = (tuning if kept else replace(tuning, x=0)).tile(tile), tuning.count(many)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
@@ -60,10 +61,10 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     writer.enter([r], f"for r_start in {tiles.loop('split', 'first', end, r.symbol, tuning.stages)}:")
     draft.axis(r, "r_start", "[None, :]" if tiled else "")
     stores = [s for s in nest.statements if isinstance(s, Store)]
-    registers = [writer.value(s.value) for s in stores]
+    stored = [writer.value(s.value) for s in stores]
     for one in running:
         one.step(writer, r)
-    for s, register in zip(stores, registers, strict=True):
+    for s, register in zip(stores, stored, strict=True):
         writer.store_register(s.buffer, s.index, register)
     writer.leave()
     writer.tile = [x] if tiled else []
