@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -19,6 +20,16 @@ def interpret_triton() -> None:
     interpreter = importlib.import_module("triton.runtime.interpreter")
     interpreter.ReduceOps.generic_reduce = _reduce
     interpreter.ScanOps.generic_scan = _scan
+    interpreter._patch_lang = functools.partial(_patch_once, interpreter, interpreter._patch_lang)
+
+
+def _patch_once(interpreter: Any, patch: Callable[[Any], Any], fn: Any) -> Any:
+    """``interpreter._patch_lang``, which each call of a function from a kernel does again, a millisecond for naught."""
+    language, is_builtin = interpreter.tl, interpreter.tl.core.is_builtin
+    seen = [value for value in fn.__globals__.values() if value is language or value is language.core]
+    if any(is_builtin(module.load) or is_builtin(module.tensor.__add__) for module in seen):
+        return patch(fn)
+    return interpreter._LangPatchScope()
 
 
 # Triton's interpreter combines the elements of a reduction or a scan one by one, in Python: seconds for a row of some
