@@ -1,9 +1,8 @@
 import dataclasses
 import os
-import subprocess
-import sys
 
 import pytest
+from fork_server import run_python
 
 from jitney.config import Config, config, unknown_variables, variable
 from jitney.errors import InvalidOption
@@ -109,7 +108,7 @@ def test_a_wrong_variable_changes_nothing_and_is_told(name, text, expected):
 def test_wrong_variables_are_warnings_on_the_line_that_imports_jitney():
     code = "import torch\nimport jitney; print(jitney.config.cache_size_limit, jitney.config.verbose)"
     environment = os.environ | {"JITNEY_CACHE_SIZE_LIMIT": "many", "JITNEY_VERBOSE": "1", "JITNEY_LOGS": "recompile"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = run_python("-c", code, env=environment, check=True)
     assert done.stdout == "8 True\n"
     assert done.stderr == (
         "<string>:2: UserWarning: config: environment variable JITNEY_CACHE_SIZE_LIMIT is an int of at least 0, "
@@ -147,7 +146,7 @@ def test_every_config_error_says_what_to_try():
 def test_the_environment_is_read_when_jitney_is_imported():
     code = "from jitney.config import config; print(config.plugins_disabled, config.cache_size_limit)"
     environment = os.environ | {"JITNEY_PLUGINS_DISABLED": "all", "JITNEY_CACHE_SIZE_LIMIT": "3"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = run_python("-c", code, env=environment, check=True)
     assert done.stdout == "all 3\n"
 
 

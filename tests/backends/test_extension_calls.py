@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 
 import jitney
 from jitney.backends import FailedFrame, hookimpl, registry
@@ -152,7 +152,7 @@ def run(tmp_path: Path, code: str, **environment: str) -> subprocess.CompletedPr
         "JITNEY_CACHE_DIR": str(tmp_path),
         **environment,
     }
-    return subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=variables, timeout=300)
+    return run_python(file, env=variables, timeout=300)
 
 
 def test_a_process_that_uses_no_tool_imports_their_hooks_alone(tmp_path: Path) -> None:

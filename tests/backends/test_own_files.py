@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fork_server import run_python
 
 from jitney.backends.failure_files import LAUNCHER, have_written, own_file
 from jitney.config import config
@@ -72,5 +71,5 @@ def test_a_worker_of_multiprocessing_has_its_number(folder: Path) -> None:
         "    worker = multiprocessing.get_context('fork').Process(target=say)\n"
         "    worker.start(); worker.join()\n"
     )
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
+    done = run_python(program, check=True)
     assert done.stdout == "True\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
 import sys
 import warnings
 import zipfile
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from cache.again import Story, begin
+from fork_server import run_python
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -376,8 +376,8 @@ def test_another_process_with_another_cache_compiles_nothing(tmp_path: Path, mon
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     settings["OMP_NUM_THREADS"] = str(torch.get_num_threads())
-    command = [sys.executable, "-W", "error", "-c", f"import shipped_program as s; s.main({str(tmp_path)!r})"]
-    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120)
+    command = ["-W", "error", "-c", f"import shipped_program as s; s.main({str(tmp_path)!r})"]
+    done = run_python(*command, env={**os.environ, **settings}, timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["difference"] < 1e-5 and found["heavy"] == []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import Program, run_python
 
 from jitney.cache import frames
 from jitney.cache.store import DiskCache
@@ -59,13 +60,11 @@ PROGRAM = """
 def tell(folder: Path, script: Path, **environment: str) -> dict[str, Any]:
     """Run the program; what it printed."""
     settings = {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    if "PYTHONHASHSEED" in environment:  # which an interpreter reads as it starts
+        command = [sys.executable, "-W", "error", str(script)]
+        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120)
+    else:
+        done = run_python("-W", "error", script, env={**os.environ, **settings}, timeout=120)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert found["difference"] < 1e-5
@@ -121,8 +120,7 @@ def test_a_folder_that_cannot_be_written_is_no_more_than_an_event(folder: Path, 
     folder.write_text("a file in the place of the folder")
     settings = {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(folder), "PROGRAM_BACKEND": "aot_eager"}
     settings["JITNEY_LOGS"] = "cache"
-    command = [sys.executable, "-W", "error", str(script)]
-    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    done = run_python("-W", "error", script, env={**os.environ, **settings})
     assert done.returncode == 0, done.stderr
     assert "is not kept: compiled code is not kept: " in done.stderr
 
@@ -131,8 +129,7 @@ def test_a_folder_that_cannot_be_written_is_no_more_than_an_event(folder: Path, 
 def test_processes_that_write_at_once_do_no_harm(folder: Path, script: Path) -> None:
     settings = {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(folder), "PROGRAM_BACKEND": "aot_eager"}
     settings |= {"OMP_NUM_THREADS": "1"}  # as in ``tell``: another number of threads is another program
-    command = [sys.executable, "-W", "error", str(script)]
-    running = [subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.DEVNULL) for _ in range(3)]
+    running = [Program("-W", "error", script, env={**os.environ, **settings}) for _ in range(3)]
     assert [process.wait(180) for process in running] == [0, 0, 0]
     assert "FrameCaptured" not in tell(folder, script, PROGRAM_BACKEND="aot_eager")["steps"]
 

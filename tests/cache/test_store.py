@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import warnings
 
 import pytest
+from fork_server import Program
 
 import jitney
 from jitney.cache import store
@@ -154,7 +153,7 @@ sys.exit(len(failures))
 
 
 def test_many_writers_and_readers_never_see_half_an_entry(tmp_path):
-    processes = [subprocess.Popen([sys.executable, "-W", "error", "-c", HAMMER, str(tmp_path)]) for _ in range(2)]
+    processes = [Program("-W", "error", "-c", HAMMER, tmp_path) for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
     assert not list(tmp_path.glob("*.tmp"))
 

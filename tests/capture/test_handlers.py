@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fork_server import run_python
 from helpers import observe
 from numpy_checks import difference
 
@@ -118,10 +118,7 @@ print(before, "jitney_numpy" in sys.modules, found.tolist())
 def test_the_package_is_imported_where_a_frame_is_captured_only(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(IMPORTS)
     environment = os.environ | {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, str(tmp_path / "program.py")]
-    printed = [
-        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout for _ in "12"
-    ]
+    printed = [run_python(tmp_path / "program.py", env=environment, check=True).stdout for _ in "12"]
     assert printed == [f"False {captured} [6.0, 6.0, 6.0, 6.0]\n" for captured in (True, False)]
 
 

@@ -1,12 +1,12 @@
 import io
 import logging
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fork_server import run_python
 
 from jitney import events
 from jitney.debug import set_logs
@@ -137,5 +137,5 @@ def test_an_artefact_like_nothing_lists_them_all():
 def test_the_variable_turns_logs_on():
     code = "import jitney.debug, jitney.events as e; e.emit(e.Phase('capture', 'step', 0.5))"
     environment = os.environ | {"JITNEY_LOGS": "timing"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = run_python("-c", code, env=environment, check=True)
     assert "[jitney.timing] capture of step: 0.5000 s" in done.stderr

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 from differential.backends import installed
+from fork_server import run_python
 
 CODE = """
 import random, sys
@@ -23,7 +22,5 @@ for name in sys.argv[1:]:
 
 def test_nothing_draws_while_a_program_is_compiled() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "JITNEY_CACHE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *installed()], capture_output=True, text=True, check=True, env=environment
-    )
+    done = run_python("-c", CODE, *installed(), check=True, env=environment)
     assert done.stdout == ""

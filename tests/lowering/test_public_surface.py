@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fork_server import run_python
 
 import jitney_lowering
 
@@ -80,6 +79,6 @@ def test_the_surface_has_a_version() -> None:
 def test_what_compiled_code_needs_is_imported_alone() -> None:
     """A process that loads a graph from disk: ``restride`` is what wrappers call, ``index`` what triton_gpu reads."""
     program = "import sys, jitney_lowering.restride, jitney_lowering.index; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = run_python("-c", program, check=True)
     names = [name for name in done.stdout.split() if name.startswith("jitney_lowering.")]
     assert {name.split(".")[1] for name in names} == {"index", "restride"}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import run_python
 
 import jitney_testing
 
@@ -16,7 +15,7 @@ def test_jitney_imports_no_hypothesis_and_no_pytest() -> None:
         "import sys, jitney, jitney.cli, jitney_testing; "
         "print([m for m in ('hypothesis', 'pytest', 'jitney_testing.same') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.strip() == "[]"
 
 

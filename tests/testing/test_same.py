@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 
 from jitney.backends import Backend
 from jitney_testing import NotSame, Program, assert_same, compiled, example
@@ -189,7 +188,7 @@ def test_a_program_is_a_file_that_fails_alone(tmp_path: Path) -> None:
     path = tmp_path / "failing.py"
     path.write_text(Program(PLAIN).runnable([wrong], lines, "What fails."))
     assert Program.read(path).source.endswith(PLAIN)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    done = run_python(path)
     assert done.returncode == 1 and "NotSame: backend 'half' differs from eager: " in done.stderr
 
 

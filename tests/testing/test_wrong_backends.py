@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import run_python
 from testing.all_wrong import WRONG
 
 from jitney_testing.conformance import run_check
@@ -53,7 +52,7 @@ def test_a_finding_is_a_program_that_fails_alone(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.py" for name in found]
     for path, finding in zip(paths, found.values(), strict=True):
         path.write_text(finding.script)
-    done = subprocess.run([sys.executable, "-c", RUNNER, *map(str, paths)], capture_output=True, text=True, check=True)
+    done = run_python("-c", RUNNER, *paths, check=True)
     said = done.stdout.splitlines()
     assert [line.split()[0] for line in said] == list(map(str, paths)), done.stderr
     assert all(re.search(word, line) for word, line in zip(("values", "graph", "index_select"), said, strict=True))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import faulty_backends
 import pytest
 import torch
+from fork_server import run_python
 
 from jitney.backends import registry
 from jitney.config import config
@@ -127,8 +127,7 @@ def test_each_program_ends_in_the_same_error_in_a_fresh_process(folder: Path) ->
     for path in folder.glob("minifier_launcher.*"):
         path.unlink()
     environment = os.environ | {"JITNEY_MINIFIER_TRY_SECONDS": "3"}
-    command = [sys.executable, "-c", RUN, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = run_python("-c", RUN, folder, env=environment, check=True)
     ended = json.loads(done.stdout.splitlines()[-1])
     assert ended.keys() == FAULTS.keys()
     for name, said in ended.items():

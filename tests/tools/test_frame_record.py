@@ -8,8 +8,6 @@ import functools
 import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fork_server import run_python
 
 import jitney
 from jitney.backends import FailedFrame
@@ -112,8 +111,7 @@ def test_the_bug_comes_again(folder: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 def test_in_a_fresh_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = failed(folder, monkeypatch)
-    command = [sys.executable, "-m", "jitney", "replay", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    done = run_python("-m", "jitney", "replay", path, check=True, cwd="/")
     assert "Graph count: 1" in done.stdout
 
 

@@ -2,21 +2,19 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 import textwrap
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 
 from jitney.torch_compat import operator_effects, torch_private
 
 
 def run(program: str, **environment: str) -> str:
     """The output of a program in a process of its own, where nobody has imported torch._dynamo."""
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    done = run_python("-W", "error", "-c", textwrap.dedent(program), env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

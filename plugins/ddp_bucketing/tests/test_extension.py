@@ -1,12 +1,11 @@
 """What needs one process only: options, refusals, and that programs without DDP pay nothing."""
 
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from fork_server import run_python
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -131,7 +130,7 @@ own = sorted(m for m in sys.modules if m.startswith("jitney_ddp_bucketing"))
 assert own == ["jitney_ddp_bucketing", "jitney_ddp_bucketing.options", "jitney_ddp_bucketing.private"], own
 assert not {m for m in sys.modules if m.startswith("torch.distributed")} - before
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    run_python("-c", code, check=True, timeout=60)
 
 
 def test_the_extension_is_found_by_its_entry_point():

@@ -4,12 +4,11 @@ import importlib.util
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fork_server import Program
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch without gloo")
 
@@ -30,14 +29,7 @@ def start(world, *command, **environment):
     base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
     base |= {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **environment}
     return [
-        subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
+        Program(*command, env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}, merge=True) for rank in range(world)
     ]
 
 

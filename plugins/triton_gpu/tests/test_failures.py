@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from triton.backends.compiler import GPUTarget
 
 import jitney
@@ -145,7 +144,7 @@ def test_the_file_that_is_written_ends_in_the_same_error(tmp_path: Path, monkeyp
     path = write_repro(function, launcher.HEADER, ValueError('it\'s """bad"""\n\\x'), details(function, TARGET))
     assert path is not None
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=environment, timeout=300)
+    ran = run_python(path, env=environment, timeout=300)
     assert ran.returncode == 1
     assert "no_such_function" in ran.stderr.splitlines()[-1] or "no_such_function" in ran.stderr
 

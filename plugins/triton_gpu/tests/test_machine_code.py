@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from image_programs import PROGRAMS as IMAGES
 from machine_code import described
 from torch.nn import functional as F
@@ -228,8 +227,7 @@ def test_all_compile_for_sm_90(functions: list[Function], tmp_path: Path) -> Non
     asked = tmp_path / "functions.json"
     asked.write_text(described(functions))
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, str(Path(__file__).with_name("machine_code.py")), str(asked)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ran = run_python(Path(__file__).with_name("machine_code.py"), asked, env=environment)
     assert ran.returncode == 0, ran.stderr
     outcomes = json.loads(ran.stdout)
     assert len(outcomes) == len(functions)

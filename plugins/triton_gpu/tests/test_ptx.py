@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from fork_server import run_python
 from triton import language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
@@ -86,7 +87,8 @@ def test_sums_of_pairs_are_two_sums(tmp_path: Path) -> None:
 
 def test_kernels_are_repaired(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    subprocess.run([sys.executable, __file__, str(tmp_path)], env=environment, check=True)
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    run_python(__file__, tmp_path, env=environment, check=True)
     assert "add.s16x2" in (tmp_path / "ptx").read_text()
     text = instructions((tmp_path / "image").read_bytes(), tmp_path)
     assert "EXIT" in text and "VIADD.16x2" not in text

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+from fork_server import run_python
 
 from jitney_triton_gpu import requirements
 
@@ -117,4 +116,4 @@ PROGRAM = """
 
 def test_programs_for_the_cpu_import_no_triton() -> None:
     """One that cannot even be imported is not met."""
-    subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], check=True)
+    run_python("-c", textwrap.dedent(PROGRAM), check=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 
 import jitney
 from jitney import events
@@ -253,7 +252,7 @@ for f in (of_tensors, beside_numbers):
 def test_a_tensor_of_tensors() -> None:
     """In a process of its own: once anybody has replaced ``Tensor.__getitem__``, torch's own refuses such lists."""
     environment = {**os.environ, "JITNEY_CAPTURE_SCALAR_OUTPUTS": "1"}
-    ended = subprocess.run([sys.executable, "-c", OF_TENSORS], env=environment, capture_output=True, text=True)
+    ended = run_python("-c", OF_TENSORS, env=environment)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import run_python
 
 from jitney.backends.failure_files import have_not_written, have_written, is_missing
 from jitney.errors import BackendFailed
@@ -103,14 +103,7 @@ def test_what_no_text_says_is_refused(module: Any, name: str, reason: str) -> No
 
 def run(path: Path, *command: str) -> str:
     settings = {"JITNEY_REPRO_AFTER": "capture", "JITNEY_CACHE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=path,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_python(*command, cwd=path, env={**os.environ, **settings}, timeout=120)
     return done.stdout + done.stderr
 
 

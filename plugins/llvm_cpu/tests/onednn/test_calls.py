@@ -7,7 +7,6 @@ import ctypes
 import gc
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from helpers import output_code
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -234,16 +234,8 @@ print("PACKED", sum(type(f).__name__ == "PackedConvolution" for f in __import__(
 def test_another_process_takes_it_from_disk(tmp_path: Any) -> None:
     folder = os.path.dirname(__file__)
     environment = {**os.environ, "JITNEY_CACHE_DIR": str(tmp_path), "JITNEY_LOGS": "cache"}
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT.format(folder=folder)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for _ in range(2)
-    ]
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    outputs = [run_python("-c", SCRIPT.format(folder=folder), env=environment, check=True) for _ in range(2)]
     assert [out.stdout for out in outputs] == ["PACKED 1\n"] * 2
 
 

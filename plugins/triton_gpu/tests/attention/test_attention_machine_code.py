@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from machine_code import described
 
 import jitney
@@ -57,8 +56,7 @@ def test_all_compile_for_sm_90(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     asked = tmp_path / "functions.json"
     asked.write_text(described(found))
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, str(Path(__file__).parents[1] / "machine_code.py"), str(asked)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ran = run_python(Path(__file__).parents[1] / "machine_code.py", asked, env=environment)
     assert ran.returncode == 0, ran.stderr
     outcomes = json.loads(ran.stdout)
     assert [f"{o['error']}\n{o['text']}" for o in outcomes if "error" in o] == []

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fork_server import run_python
 from machine_code import described
 
 import jitney
@@ -85,8 +84,7 @@ def test_no_thread_waits_for_others(tmp_path: Path) -> None:
     asked = tmp_path / "functions.json"
     asked.write_text(described([Function("divided", parameters, body, {"XBLOCK": 256}, index(100), 4)]))
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, str(Path(__file__).parents[1] / "machine_code.py"), str(asked)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    ran = run_python(Path(__file__).parents[1] / "machine_code.py", asked, env=environment, check=True)
     (outcome,) = json.loads(ran.stdout)
     assert outcome["ptx"].count("div.rn.f32") == 1, "one reciprocal, of the divisor"
     assert outcome["ptx"].count("fma.rn.f32") == 4, "two for each of a thread's elements"
