@@ -27,8 +27,8 @@ class Untouched:
     """
 
     def __init__(self, names: Sequence[Iterable[str]], hookless: Sequence[bool]) -> None:
-        self.names = [tuple(sorted(each)) for each in names]
-        self.hookless = list(hookless)
+        self.names = tuple([tuple(sorted(each)) for each in names])
+        self.hookless = tuple(hookless)
         self.hidden = {name for each in self.names for name in each}
         self.found: list[Any] | None = None
 
