@@ -7,6 +7,10 @@ short blocks, and the medians over the blocks are compared.
 Training rows are a call and its backward (torch.autograd.grad of all parameters): both halves, as ATen graphs, return
 outputs that were computed once, so that the front end, the glue around the halves and the autograd engine remain.
 
+Step rows are a whole training step of 75 linear layers (150 parameters) with clipping and an optimizer: one graph of
+jitney's; beside it torch.compile of the model and, on its own, of clipping and the optimizer's step. All graphs return
+outputs that were computed once, so that guards, state, `.grad` and, for torch.compile, the engine remain.
+
 A second table compares jitney with itself: compiled before any debugging tool was used in the process, and after each
 was used and switched off.
 """
@@ -32,6 +36,10 @@ import tools
 
 BLOCK_SECONDS = 0.003
 TRAINING = "train"
+STEPS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {  # by case: the optimizer
+    "step_150 sgd": lambda parameters: torch.optim.SGD(parameters, 1e-3, momentum=0.9),
+    "step_150 adamw": lambda parameters: torch.optim.AdamW(parameters, 1e-3),
+}
 NOTE = "microseconds per call, median; the graph itself costs nothing"
 
 
@@ -184,6 +192,16 @@ def measure(
             continue
         calls[frontend] = call
         result[frontend] = {"equal_to_eager": all(equal), "graphs": backend.graphs}
+    count = take_turns(calls, backends, result, blocks)
+    if guards is not None and "us" in result["dynamo"]:
+        result["dynamo"]["guards_only_us"] = guards
+    return summary(result, eager, count, blocks)
+
+
+def take_turns(
+    calls: dict[str, Callable[[], Any]], backends: dict[str, NullBackend], result: dict[str, Any], blocks: int
+) -> int:
+    """Time what each front end has made, in turns, into ``result``; how many calls a block had."""
     times: dict[str, list[float]] = {frontend: [] for frontend in calls}
     slowest = max((block(call, 50) for call in calls.values()), default=1.0)
     count = max(5, int(BLOCK_SECONDS * 1e6 / slowest))
@@ -201,16 +219,74 @@ def measure(
         backend = backends[frontend]
         stable = backend.graphs == result[frontend]["graphs"]
         result[frontend] |= {"us": middle, "us_quartiles": [low, high], "us_best": min(samples), "no_recompile": stable}
-    if guards is not None and "us" in result["dynamo"]:
-        result["dynamo"]["guards_only_us"] = guards
-    eager_us = median(block(eager, 3) for _ in range(5))
+    return count
+
+
+def summary(result: dict[str, Any], eager: Callable[[], Any], count: int, blocks: int) -> dict[str, Any]:
+    """What a case's row and the file say."""
     return {
         "frontends": result,
-        "eager_us": eager_us,
+        "eager_us": median(block(eager, 3) for _ in range(5)),
         "calls_per_block": count,
         "blocks": blocks,
         "ratio": report.ratio({f: r.get("us") for f, r in result.items()}),
     }
+
+
+def whole_step(name: str, frontend: str, backend: NullBackend | None) -> Callable[[], Any]:
+    """A training step as a function of no arguments, compiled by a front end or, without a backend, eager."""
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(75)))
+    optimizer = STEPS[name](model.parameters())
+    parameters = list(model.parameters())
+    x = torch.randn(4, 8)
+
+    def update() -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+
+    compile_ = report.front_end(frontend)[0] if backend is not None else None
+    if compile_ is not None and frontend == "dynamo":
+        model = compile_(model, backend=backend.training(frontend))  # type: ignore[union-attr]
+        update = compile_(update, backend=backend)
+
+    def run() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        update()
+        return loss.detach()
+
+    made: Any = run
+    if compile_ is not None and frontend == "jitney":
+        made = compile_(run, backend=backend.inference(frontend))  # type: ignore[union-attr]
+
+    def call() -> Any:
+        with torch.enable_grad():
+            return made()
+
+    return call
+
+
+def measure_step(name: str, frontends: Sequence[str], blocks: int) -> dict[str, Any]:
+    """A step by each front end. Its first call makes the optimizer's state; from the third on nothing is compiled."""
+    eager = whole_step(name, "", None)
+    expected = eager()
+    calls, backends, result = {}, {}, {}
+    for frontend in frontends:
+        backends[frontend] = NullBackend()
+        call = whole_step(name, frontend, backends[frontend])
+        try:
+            equal = report.same(expected, call())
+            for _ in range(4):
+                call()
+        except Exception as error:
+            result[frontend] = {"error": f"{type(error).__name__}: {error}"}
+            continue
+        calls[frontend] = call
+        result[frontend] = {"equal_to_eager": equal, "graphs": backends[frontend].graphs}
+    count = take_turns(calls, backends, result, blocks)
+    return summary(result, eager, count, blocks)
 
 
 def measure_tools(name: str, blocks: int) -> dict[str, Any]:
@@ -253,7 +329,7 @@ def row(name: str, case: dict[str, Any], frontends: Sequence[str]) -> list[objec
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frontends", default=",".join(report.FRONTENDS), help="default: %(default)s")
-    every = [*models.OVERHEAD, *(f"{name} {TRAINING}" for name in models.OVERHEAD)]
+    every = [*models.OVERHEAD, *(f"{name} {TRAINING}" for name in models.OVERHEAD), *STEPS]
     parser.add_argument("--cases", default=",".join(every), help="default: %(default)s")
     parser.add_argument(
         "--backend",
@@ -279,7 +355,10 @@ def main() -> None:
         for name in names:
             with report.console.status(f"measuring {name}"):
                 model, _, training = name.partition(" ")
-                cases[name] = measure(model, frontends, args.blocks, bool(training), args.backend)
+                if name in STEPS:
+                    cases[name] = measure_step(name, frontends, args.blocks)
+                else:
+                    cases[name] = measure(model, frontends, args.blocks, bool(training), args.backend)
             for frontend in frontends:
                 report.front_end(frontend)[1]()
         off = {}

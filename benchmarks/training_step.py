@@ -60,6 +60,30 @@ class TinyGPT(nn.Module):
         return self.head(self.norms[-1](x))
 
 
+class LSTM(nn.Module):
+    """An LSTM as people write it: a loop over time, gates of two linear layers."""
+
+    def __init__(self, features: int = 16, width: int = 32, classes: int = 10) -> None:
+        super().__init__()
+        self.width = width
+        self.given, self.held = nn.Linear(features, 4 * width), nn.Linear(width, 4 * width, bias=False)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of (batch, length, features)."""
+        h = c = x.new_zeros(len(x), self.width)
+        for now in x.unbind(1):
+            i, f, g, o = (self.given(now) + self.held(h)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        return self.head(h)
+
+
+def lstm() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    """Sixteen steps in time."""
+    return LSTM(), (torch.randn(8, 16, 16), torch.randint(10, (8,)))
+
+
 def mlp() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
     """Four narrow layers."""
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -78,7 +102,7 @@ def deep() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
     return nn.Sequential(*hidden, nn.Linear(256, 10)), (torch.randn(64, 256), torch.randint(10, (64,)))
 
 
-CASES = {"mlp": mlp, "deep": deep, "gpt": gpt}
+CASES = {"mlp": mlp, "deep": deep, "gpt": gpt, "lstm": lstm}
 
 
 def eager_step(model: Any, optimizer: Any, x: torch.Tensor, y: torch.Tensor, stepped: Step | None = None) -> Any:

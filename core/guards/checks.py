@@ -76,6 +76,12 @@ def all_different(*values: Any) -> bool:
     return len({*map(id, values)}) == len(values)
 
 
+def apart(written: int, *values: Any) -> bool:
+    """Is none of the first so many objects another one of all these?"""
+    first = {*map(id, values[:written])}
+    return len(first) == written and first.isdisjoint(map(id, values[written:]))
+
+
 def lacks_slot(value: Any, name: str) -> bool:
     """Has the object no such attribute of its own? Asked without running the user's ``__getattr__``."""
     try:
@@ -138,6 +144,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "empty": lambda v, x, pool: f"not {v}",
     "nonempty": lambda v, x, pool: f"{v}",
     "true": lambda v, x, pool: x.replace("{v}", v),
+    "hookless": lambda v, x, pool: f"{v}._backward_hooks is None and {v}._post_accumulate_grad_hooks is None",
     "answers": lambda v, x, pool: f"{pool.object(x[0])}({v}) is {x[1]}",
     "wraps": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
     "frozen": lambda v, x, pool: f"{pool.object(x)}.holds({v})",

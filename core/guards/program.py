@@ -52,10 +52,15 @@ class Program:
         self.variables: dict[int, str] = {}
         self._terms: list[str] = []
         self._fixed: dict[int, Any] = {}
+        self._elsewhere: set[int] = set()
+
+    def leave_out(self, guards: Iterable[Guard]) -> None:
+        """These guards are checked by conditions of the caller's."""
+        self._elsewhere.update(map(id, guards))
 
     def write(self, roots: Iterable[Source]) -> None:
         """Emit fetches and checks for every node that is guarded, wanted, or leads to one."""
-        roots = [root for root in roots if _needed(root)]
+        roots = [root for root in roots if self._needed(root)]
         for root in roots:
             self._walk(root)
         for term in _absences(roots, self.pool):
@@ -117,7 +122,7 @@ class Program:
         todo = [(root, "", 0)]
         while todo:
             node, base, depth = todo.pop()
-            children = [c for c in node.children.values() if _needed(c)]
+            children = [c for c in node.children.values() if self._needed(c)]
             if children and len(self._terms) > TERMS // 2:
                 self._flush()  # an object's conditions in one piece, where they fit
             value = self._node(node, base, depth, len(children))
@@ -131,7 +136,7 @@ class Program:
 
         Equal tuples hold the same functions and classes: they are compared by identity first, and equal to no others.
         """
-        names = [child for child in children if _is_name(child)] if trusted(node.key) else []
+        names = [child for child in children if self._is_name(child)] if trusted(node.key) else []
         if len(names) < SEVERAL:
             return children
         bases = [f"(_at0 := {value})", *["_at0"] * (len(names) - 1)]
@@ -146,7 +151,7 @@ class Program:
             codes = [g.code(VALUE, self.pool) for g in node.guards if g.kind == "lacks_attr"]  # a cell may be filled
         else:
             text = node.expression(base, self.pool)
-            codes = [g.code(VALUE, self.pool) for g in node.guards if not _is_absence(g)]
+            codes = [g.code(VALUE, self.pool) for g in self._guards(node) if not _is_absence(g)]
         uses = children + sum(code.count(VALUE) for code in codes)
         if node.base is None or (not node.wanted and (uses <= 1 or id(node) in self._fixed)):
             value = text
@@ -173,6 +178,27 @@ class Program:
             self._fixed[id(node)] = owner[node.key]
         return id(node) in self._fixed
 
+    def _guards(self, node: Source) -> list[Guard]:
+        """Those of a node's guards that are checked here."""
+        return [g for g in node.guards if id(g) not in self._elsewhere] if self._elsewhere else node.guards
+
+    def _needed(self, node: Source) -> bool:
+        """Is the node or one below it guarded or wanted?"""
+        stack = [node]
+        while stack:
+            at = stack.pop()
+            if at.wanted or self._guards(at):
+                return True
+            stack.extend(at.children.values())
+        return False
+
+    def _is_name(self, child: Source) -> bool:
+        """Is it an attribute or item of which nothing is asked but that it is this function, class or module?"""
+        plain = child.kind in ("attr", "item") and not child.wanted
+        if not plain or any(map(self._needed, child.children.values())):
+            return False
+        return [g.kind for g in child.guards] == ["is"] and isinstance(child.guards[0].expected, CODE)
+
     def _flush(self) -> None:
         """Write the conditions that wait as one ``if``."""
         if len(self._terms) == 1:
@@ -183,25 +209,8 @@ class Program:
         self._terms = []
 
 
-def _is_name(child: Source) -> bool:
-    """Is it an attribute or item of which nothing is asked but that it is this function, class or module?"""
-    plain = child.kind in ("attr", "item") and not child.wanted and not any(map(_needed, child.children.values()))
-    return plain and [g.kind for g in child.guards] == ["is"] and isinstance(child.guards[0].expected, CODE)
-
-
 def _later(child: Source) -> int:
     return 2 if child.children else 0 if child.guards else 1
-
-
-def _needed(node: Source) -> bool:
-    """Is the node or one below it guarded or wanted?"""
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        if at.guards or at.wanted:
-            return True
-        stack.extend(at.children.values())
-    return False
 
 
 def first_failure(guards: Iterable[Guard], scope: Mapping[str, Any]) -> tuple[Guard, str] | None:

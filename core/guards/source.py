@@ -92,11 +92,14 @@ class Source:
 
     def step(self, kind: str, key: Any = None) -> Source:
         """The child for this step; the same node each time."""
-        tag = (kind, type(key), key) if type(key) in (str, int, bool, type(None)) else (kind, id(key))
-        found = self.children.get(tag)
+        found = self.known(kind, key)
         if found is None:
-            found = self.children[tag] = Source(self, kind, key)
+            found = self.children[_tag(kind, key)] = Source(self, kind, key)
         return found
+
+    def known(self, kind: str, key: Any = None) -> Source | None:
+        """The child for this step, if there is one already."""
+        return self.children.get(_tag(kind, key))
 
     def attr(self, name: str) -> Source:
         """The child for ``.name``."""
@@ -155,6 +158,11 @@ class Source:
 
     def __repr__(self) -> str:
         return f"<Source {self.name}>"
+
+
+def _tag(kind: str, key: Any) -> tuple[Any, ...]:
+    """What tells the steps from one parent apart."""
+    return (kind, type(key), key) if type(key) in (str, int, bool, type(None)) else (kind, id(key))
 
 
 def _describe(value: Any) -> str:

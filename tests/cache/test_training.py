@@ -185,3 +185,33 @@ def test_code_that_is_replaced_before_the_backward_does_not_pass_for_what_was_ca
     found, expected, story = run(text.format(2), plainly)
     assert story.loaded
     torch.testing.assert_close(found, expected)
+
+
+def test_a_whole_step_of_many_parameters_is_loaded() -> None:
+    """Attributes and hooks of its parameters are asked in one call, also in the process that loads it."""
+    module = """
+        torch.manual_seed(0)
+        net = nn.Sequential(*(nn.Linear(2, 2) for _ in range(6)))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+        def fn(x):
+            optimizer.zero_grad()
+            loss = net(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        def arguments(): return [torch.ones(3, 2)]
+    """
+
+    def call(function: Any, module: Any) -> Any:
+        for _ in range(3):
+            loss = function(*module.arguments())
+        module.net[2].bias.register_hook(torch.zeros_like)
+        function(*module.arguments())
+        return loss, module.net.state_dict(), module.net[2].bias.grad
+
+    torch.testing.assert_close(*run(module, call, backend="eager")[:2])
+    found, expected, story = run(module, call, backend="eager")
+    torch.testing.assert_close(found, expected)
+    assert (
+        story.steps[:2] == ["loaded", "loaded"] and not found[2].any()
+    )  # the hook, of which these know nothing, is seen

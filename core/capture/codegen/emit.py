@@ -18,7 +18,7 @@ from torch import fx
 
 from jitney._util import generated_code
 from jitney._util.lazy_graph_module import LazyGraphModule
-from jitney.capture.codegen import cleanups
+from jitney.capture.codegen import cleanups, relations
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
@@ -38,7 +38,6 @@ from jitney.capture.interpreter.resume import (
 from jitney.capture.interpreter.resume_serialization import Made
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.marks import frame_only
-from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
@@ -52,15 +51,14 @@ from jitney.capture.world.set_order import JOINS
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Assumptions
-from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
 from jitney.guards.program import MISS, guards_held
 from jitney.guards.source import item_of
-from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts, views_of_none
+from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
 from jitney.torch_compat import markers
 from jitney.torch_compat.rng_state import RandomStates
-from jitney.torch_compat.subclasses import plain, wraps
+from jitney.torch_compat.subclasses import plain
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -182,6 +180,7 @@ class Emitter:
         self.late: list[str] = []
         self.late_check: Callable[[], Callable[..., bool]] | None = None
         self.tensors: list[TensorFact] = []
+        self.written: dict[type, dict[int, Source]] = {}  # what is written to after the graph, by id
         self.inputs: dict[str, int] = {}  # the graph's arguments and their order, where the prologue makes them a tuple
 
     # ------------------------------------------------------------------ the two endings
@@ -274,8 +273,10 @@ class Emitter:
         """Text of every write that capture postponed. Rebuilding values finds objects to rebuild, but no writes."""
         for record in list(self.vm.world.records.values()):
             if record.dirty:
-                self._unaliased(record.owner or record)
+                before = len(self.effects) + len(self.late) + len(self.rebuild.lines)
                 self._write_record(record)
+                if len(self.effects) + len(self.late) + len(self.rebuild.lines) > before:
+                    self._unaliased(record.owner or record)
         self.late += waiting_calls(self.vm, self.rebuild)
         self.late += late_warnings.lines(self.vm, self.rebuild)
         self.late += waiting_steps(self.vm, self.rebuild)
@@ -285,15 +286,8 @@ class Emitter:
         if isinstance(record.value, torch.Tensor):  # a training step writes to many: they are compared all at once
             self.vm.world.apart.setdefault(torch.Tensor, {})[id(record.value)] = record.source
             return
-        for other in list(self.vm.world.records.values()):
-            if (
-                other.owner is None
-                and other is not record
-                and type(other.value) is type(record.value)
-                and not other.source.is_const
-            ):
-                if not record.source.is_const:
-                    self.vm.world.relate(record.source, other.source, False)
+        if not record.source.is_const:
+            self.written.setdefault(type(record.value), {})[id(record.value)] = record.source
 
     def _write_record(self, record: Record) -> None:
         target = self.program.expression(record.source)
@@ -336,7 +330,8 @@ class Emitter:
 
     def _write_dict(self, record: Record, target: str) -> None:
         for key, value in record.overlay.items():
-            self._set_item(record, target, key, value)
+            if not self.vm.world.holds(record, key, value):
+                self._set_item(record, target, key, value)
         if record.content is None:
             return
         base = self.pool.object(dict_base(record.value))
@@ -478,18 +473,8 @@ class Emitter:
                 name = program.expression(vm.tracer.rules.plain_source(by_id[key], vm.tracer.adopted[key][1]))
                 strides.append(f"{name}.stride() == {text}")
         symbol_guards = vm.symbols.guards(program.expression)
-        related = [
-            f"{program.expression(a)} {'is' if same else 'is not'} {program.expression(b)}"
-            for a, b, same in vm.world.relations
-        ]
-        for group in vm.world.apart.values():
-            if len(group) > 1 and not all(source.is_const for source in group.values()):
-                names = ", ".join(map(program.expression, group.values()))
-                related.append(f"{self.pool.object(all_different)}({names})")
-        for function, sources, answer in vm.world.comparisons:
-            related.append(f"{self.pool.object(function)}({', '.join(map(program.expression, sources))}) is {answer}")
-        related += self._memory_apart([(real, source, by_id[key]) for key, (real, source) in found])
-        related += self._views_of_none(found)
+        related = [*relations.between(vm, program, self.written, found, by_id)]
+        untouched = relations.untouched(program, adopted)
         program.write(vm.world.roots)
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)
@@ -501,6 +486,8 @@ class Emitter:
             if self.inputs:
                 program.fetch("_inputs", f"({', '.join(tensor_names)})")
             program.check("_tensors(*_inputs)" if self.inputs else f"_tensors({', '.join(tensor_names)})")
+        if untouched:
+            program.check(untouched)
         if vm.asks_outside:
             self.pool.namespace["_handled"] = sys.exception
             symbol_guards = ["_handled() is None", *symbol_guards]
@@ -509,30 +496,6 @@ class Emitter:
             program.check(f"({text})")
         late = [LATE_GUARDS] if vm.symbols.sources else []
         return ["if not _state(): return MISS", *program.finish(), *late], extra
-
-    def _memory_apart(self, adopted: list[tuple[Any, Source, Any]]) -> list[str]:
-        """Conditions on what a copy on another device would not share."""
-        before = self.vm.tracer.versions
-        given = [
-            (real, source, not 0 <= version_of(fake) == before[id(fake)])
-            for real, source, fake in adopted
-            if not wraps(type(real))
-        ]
-        apart = self.vm.elsewhere.apart(given)
-        if not apart:
-            return []
-        names = ", ".join(self.program.expression(source) for source, _ in apart)
-        return [f"{self.pool.object(nothing_shared)}({tuple([w for _, w in apart])}, {names})"]
-
-    def _views_of_none(self, adopted: list[tuple[int, tuple[Any, Source]]]) -> list[str]:
-        """The condition on tensors beside leaves that require grad from the frame on, or no longer."""
-        toggled = self.vm.tracer.tape.toggled
-        others = [s for key, (real, s) in adopted if key not in toggled and type(real) is not torch.nn.Parameter]
-        if not toggled or not others:
-            return []
-        leaves = [source for key, (_, source) in adopted if key in toggled]
-        names = ", ".join(map(self.program.expression, [*leaves, *others]))
-        return [f"{self.pool.object(views_of_none)}({len(leaves)}, {names})"]
 
 
 def _origin(source: Source, adopted: tuple[Any, Source] | None) -> tuple[str, Any]:

@@ -14,6 +14,7 @@ from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.torch.classes import wrappers
 from jitney.capture.world.record import ABSENT
+from jitney.guards.tensor_attributes import attributes
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def tensor_entry(vm: Interpreter, tensor: Any, name: str) -> Any:
     if written is not None and name in written.slots:
         return written.slots[name]
     with torch_private.without_modes():
-        storage = getattr(real, "__dict__", {})
+        storage = attributes(real)
         present = name in storage
     if present:
         return vm.world.wrap(storage[name], source.attr(name))

@@ -287,6 +287,11 @@ class World(GuardSet):
             record.overlay[key] = value
         record.dirty = True
 
+    def holds(self, record: Record, key: Any, value: Any) -> bool:
+        """Is this what the frame has found under a key of a dictionary, so that to write it changes nothing?"""
+        found = record.source.known(self.item_kind(record.value), key)
+        return found is not None and found.seen is not None and found.seen[0] is value
+
     def dict_delete(self, record: Record, key: Any) -> None:
         """Delete an entry, pending until the graph has run."""
         del self.dict_content(record)[key]

@@ -21,6 +21,7 @@ from jitney.capture.torch import stand_in_attributes
 from jitney.capture.torch.autograd import leaf_hooks, tape
 from jitney.capture.torch.autograd.gradients import check_place, differentiated, tensors_of
 from jitney.capture.torch.distributed import data_parallel
+from jitney.guards.tensor_attributes import HOOKLESS, has_hooks
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.autograd_engine import holds_accumulator, plain_engine, warn_of_cycles
 
@@ -33,7 +34,7 @@ BACKWARD = "backward()"
 HINT = "call it outside the compiled function"
 DDP = data_parallel.DDP
 HOLDERS = "DistributedDataParallel does, and autograd graphs that are still alive"
-PLAIN_LEAF = "{v}.is_leaf and {v}._backward_hooks is None and {v}._post_accumulate_grad_hooks is None"
+IS_LEAF = "{v}.is_leaf"
 Hooks = dict[
     int, tuple[list[Any], list[Any]]
 ]  # at which leaf -> its hooks before and after the gradient is accumulated
@@ -242,7 +243,9 @@ def _check_leaf(vm: Interpreter, leaf: Any) -> None:
         if id(leaf) not in known and _holds_accumulator(real):
             raise Break(f"{BACKWARD}, and somebody holds the place where gradients of a leaf are accumulated", HOLDERS)
     vm.tracer.tape.accumulated.add(id(leaf))
-    vm.world.guard(source, "true", PLAIN_LEAF if _is_plain(real) else "{v}.is_leaf")
+    vm.world.guard(source, "true", IS_LEAF)
+    if _is_plain(real):
+        vm.world.guard(source, HOOKLESS)
 
 
 def _holds_accumulator(real: torch.Tensor) -> bool:
@@ -259,7 +262,7 @@ def _holds_accumulator(real: torch.Tensor) -> bool:
 def _is_plain(real: torch.Tensor) -> bool:
     """Has the tensor no place for hooks?"""
     with torch_private.without_modes():
-        return real._backward_hooks is None and real._post_accumulate_grad_hooks is None
+        return not has_hooks(real)
 
 
 def _shared(vm: Interpreter, gradients: Any, leaves: tuple[Any, ...]) -> tuple[int, ...]:

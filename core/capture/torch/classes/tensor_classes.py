@@ -23,6 +23,7 @@ from jitney.capture.kinds import PLAIN_TENSORS, is_stand_in
 from jitney.capture.torch.classes.wrappers import HARMLESS, HINT, REFUSED_MODULES
 from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
+from jitney.guards.tensor_attributes import attributes
 from jitney.torch_compat import subclasses, torch_private
 
 DEFAULT: Any = vars(torch.Tensor)["__torch_function__"].__func__
@@ -74,7 +75,7 @@ def check(real: Any) -> bool:
     cls = type(real)
     if subclasses.wraps(cls):  # what it wraps is an attribute, whatever its name
         return False
-    for name in object.__getattribute__(real, "__dict__"):
+    for name in attributes(real):
         if callable(getattr(torch.Tensor, name, None)):
             raise Break(f"a tensor whose attribute {name} hides the method", "give the attribute another name")
     if cls in PLAIN_TENSORS:
