@@ -20,6 +20,7 @@ from jitney.aot.trace import functionalization, subclass_tracing
 from jitney.aot.trace.sizes import is_symbolic
 from jitney.aot.trace.subclass_tracing import Before
 from jitney.aot.trace.tracer import AtenTracer
+from jitney.torch_compat import torch_private
 
 GRADIENT_TYPES = (
     torch.float16,
@@ -311,7 +312,8 @@ class Results:
             steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
         if not steps:  # the same elements, another tensor
             steps = (Step(torch.ops.aten.alias.default, ()),)
-        return View(reference, steps, detached=bool(base.requires_grad and not seen and not cut_off))
+        unseen = self.ambient_grad and torch_private.made_without_grad(value)  # the caller may want its base's gradient
+        return View(reference, steps, detached=bool(not cut_off and (unseen or (base.requires_grad and not seen))))
 
     def _nest_views(self) -> None:
         """Views of results that are views themselves are made of these, so that autograd finds the way as in eager."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import HEAP
+from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break
@@ -281,6 +281,17 @@ def ordering(vm: Interpreter, symbol: Callable[[Any, Any], bool] = operator.lt) 
 def safe_to_compare(kind: type) -> bool:
     """Do the class's Python methods for comparing and hashing look at constants only?"""
     return issubclass(kind, enum.Enum)
+
+
+def refuse_asking(value: Any) -> None:
+    """Break where torch, which asks each operand for its ``__torch_function__``, would have the program answer."""
+    kind = type(value)
+    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or not kind.__flags__ & HEAP or isinstance(value, type):
+        return
+    for name in ("__getattr__", "__getattribute__"):
+        owner = next((cls for cls in kind.__mro__ if name in vars(cls)), object)
+        if type(vars(owner).get(name)) is PYTHON_FUNCTION and not trusted(owner):
+            raise Break(f"torch asks an object of class {kind.__qualname__}, by its {name}, for __torch_function__")
 
 
 def has_python_protocol(vm: Interpreter, value: Any) -> bool:

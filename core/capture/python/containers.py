@@ -32,6 +32,7 @@ from jitney.capture.python.c_boundary import (
     demanded,
     expose,
     python_method,
+    refuse_asking,
     refuse_opaque,
     refuses,
     safe_to_compare,
@@ -62,6 +63,8 @@ def _with_tensors(key: Any) -> Any:
 
 def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
     """The same; integers that only the running graph knows are tensors in it, too."""
+    for part in key if type(key) is tuple else (key,):
+        refuse_asking(part)
     key = _with_tensors(expose(vm, key))
     unknown = vm.symbols.scalars.is_unknown
     is_list = type(key) is list and any(type(part) is torch.SymInt for part in key)

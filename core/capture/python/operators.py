@@ -34,6 +34,7 @@ from jitney.capture.python.c_boundary import (
     plain_text,
     printable,
     python_method,
+    refuse_asking,
     refuse_opaque,
     refuse_own_hash,
     refuses,
@@ -175,6 +176,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if type(b) in STAND_INS or type(b) in PLAIN:
             if type(a) in STAND_INS or type(a) in PLAIN:
                 return vm.native(BINARY[symbol], a, b)
+        if type(a) in STAND_INS:
+            refuse_asking(b)
         if objects.takes_over(a) or objects.takes_over(b):
             return _overloaded(vm, symbol, a, b)
     base = symbol.rstrip("=")

@@ -129,6 +129,7 @@ class Tracer(TorchFunctionMode):
             return found
         ruled = tensor_classes.check(real)
         with torch_private.without_modes():
+            self.tape.check_view(self, real)
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
             if real.is_conj() or real.is_neg():

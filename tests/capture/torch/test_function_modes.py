@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -151,3 +152,33 @@ def test_a_mode_that_stays_is_a_break() -> None:
         torch.testing.assert_close(call(t(3)), (t(3) + 1) * 2)
         mode.__exit__(None, None, None)
     torch.testing.assert_close(torch.add(t(3), 1), t(3) + 1)
+
+
+def test_replaced_rules_of_a_mode_are_refused_as_torch_refuses_them() -> None:
+    def rules(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {})) * 3
+
+    def bound(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {})) * 5
+
+    forms = [bound, classmethod(bound), staticmethod(rules), property(lambda mode: rules), functools.partial(rules)]
+    for form in forms:
+
+        class Mode(Twice):
+            pass
+
+        def program(x: torch.Tensor, mode: Any) -> torch.Tensor:
+            with mode:
+                return torch.add(x, 1)
+
+        compiled = compile_fn(program)
+        for replaced in (None, form, bound, form):
+            if replaced is not None:
+                Mode.__torch_function__ = replaced  # type: ignore[method-assign, assignment]
+            outcomes = []
+            for fn in (program, compiled):
+                try:
+                    outcomes.append(fn(t(3), Mode()).tolist())
+                except RuntimeError as error:
+                    outcomes.append(str(error))
+            assert outcomes[0] == outcomes[1], (form, replaced)

@@ -123,3 +123,50 @@ def test_a_break_within_it() -> None:
 
     compiled = compile_fn(lambda x: x * torch.add(x, Broken()))
     assert compiled(t()).equal(t() * t().sum().item())
+
+
+class Proxy:
+    """Stands for a tensor that it makes when it is asked for something."""
+
+    def __init__(self) -> None:
+        self.made: Any = None
+        self.asked = 0
+
+    def get(self) -> Any:
+        if self.made is None:
+            self.made = torch.arange(2.0)
+        return self.made
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += 1
+        return getattr(self.get(), name)
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.get()
+
+    def __mul__(self, other: Any) -> Any:
+        return self.get() * other
+
+
+ASKING: dict[str, Any] = {
+    "reflected": lambda x, p: x * p,
+    "its own": lambda x, p: p * x,
+    "a function": lambda x, p: torch.add(x, p),
+    "in a list": lambda x, p: torch.stack([x, p]),
+    "a method": lambda x, p: x.add(p),
+    "an index": lambda x, p: x[p],
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_an_object_answers_to_torch_itself_is_not_captured(name: str) -> None:
+    told = []
+    for call in (compile_fn(ASKING[name]), ASKING[name]):
+        proxy = Proxy()
+        for _ in range(2):
+            try:
+                outcome = call(torch.ones(2), proxy)
+            except TypeError as error:
+                outcome = str(error)
+            told.append((repr(outcome), type(proxy.made), proxy.asked))
+    assert told[:2] == told[2:]

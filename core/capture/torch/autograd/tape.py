@@ -21,6 +21,7 @@ TOGGLED_VIEW = f"{TOGGLED}, to which there is a view"
 TOGGLED_HINT = "call it outside compiled code, or give back nothing that was computed of it"
 UNREDUCED = "DistributedDataParallel is called, and backward() is not"
 UNREDUCED_HINT = "compile the whole step, or jitney.compile(ddp)"
+STALE_VIEW = "a view that was made in no_grad, and whose base was written to since"
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
 # torch's functions that raise nothing, whatever the numbers are: what optimizers and those who clip gradients call.
 QUIET = frozenset(
@@ -62,12 +63,22 @@ class Tape:
         real = tracer.adopted[id(leaf)][0]
         plain = type(leaf) is torch_private.FakeTensor and self.toggles
         plain = plain and id(leaf) not in tracer.rules.classes  # of which the graph has another object, that is no leaf
-        with torch_private.without_modes():
-            fits = plain and real.is_leaf and not real.is_inference()
+        with torch_private.without_modes():  # of a leaf that is a view, further views ask what it is a view of
+            fits = plain and real.is_leaf and not real._is_view() and not real.is_inference()
         if not fits or tracer.open_scopes or tracer.region is not None:
             raise Break(TOGGLED, TOGGLED_HINT)
         self.toggled.setdefault(id(leaf), (leaf, step))
         tracer.data_writes += 1
+
+    def check_view(self, tracer: Any, real: torch.Tensor) -> None:
+        """Break at a view from outside of which autograd, or the tape, cannot say whether it requires grad."""
+        try:
+            _ = real.grad_fn
+        except RuntimeError:
+            raise Break(STALE_VIEW, "make the view again after the write") from None
+        for leaf, step in self.toggled.values():
+            if tracer.adopted[id(leaf)][0] is real._base:
+                raise Restart(step, TOGGLED_VIEW, TOGGLED_HINT)
 
     def clears_first(self, nodes: Iterable[Any], backward: Any) -> bool:
         """May old gradients go before the graph runs? Not if it may raise once there are new ones."""

@@ -16,7 +16,7 @@ from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, STAND_INS
-from jitney.capture.python.c_boundary import OWN_TYPES, PLAIN, expose
+from jitney.capture.python.c_boundary import OWN_TYPES, PLAIN, expose, refuse_asking
 from jitney.capture.python.classes import lookup
 from jitney.torch_compat import torch_private
 
@@ -29,7 +29,10 @@ HINT = "call the function on tensors"
 
 def are_in(args: list[Any], kwargs: dict[str, Any]) -> bool:
     """Is one of these arguments, or what a list among them holds, such an object?"""
-    return any(map(takes_over, _flat(args))) or (bool(kwargs) and any(map(takes_over, _flat(kwargs.values()))))
+    values = [*_flat(args), *_flat(kwargs.values())] if kwargs else list(_flat(args))
+    for value in values:
+        refuse_asking(value)
+    return any(map(takes_over, values))
 
 
 def call(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

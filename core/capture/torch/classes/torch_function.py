@@ -70,8 +70,10 @@ def _by_mode(vm: Interpreter, func: Any, kinds: tuple[type, ...], args: Any, kwa
     modes = vm.tracer.rules.modes
     mode, step = modes.pop()
     try:
-        method = Reentrant(vm, vm.call(getattr, mode, NAME))
-        answer = _within_mode(vm, method, func, kinds, args, kwargs)
+        method = vm.call(getattr, mode, NAME)
+        if getattr(method, "__self__", None) is not mode:
+            raise Break(f"the {NAME} of {type(mode).__qualname__} is no plain method, which torch refuses", HINT)
+        answer = _within_mode(vm, Reentrant(vm, method), func, kinds, args, kwargs)
     finally:
         modes.append((mode, step))
     if answer is NotImplemented:
