@@ -36,6 +36,7 @@ from jitney.capture.python.c_boundary import (
     expose,
     plain_text,
     python_method,
+    refuse_asking,
     specialise,
 )
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
@@ -554,6 +555,8 @@ def _function_mode(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """Is there a mode of the program's, or a tensor of a class with rules of its own?"""
     values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    for value in values:
+        refuse_asking(vm, value)
     if vm.tracer.rules.have_a_say(values):
         return True
     if any(type(v) in STAND_INS and type(v) is not torch_private.FakeTensor for v in values):
