@@ -115,11 +115,11 @@ def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     value, classes = args
     kind = type(value)
-    if kind is classes:  # of which Python does not ask it
+    if kind is classes and kind not in STAND_INS:  # of which Python does not ask it
         return True
     if check := _check_of_program(vm, classes, "__instancecheck__"):
         return vm.truth(vm.call(check, classes, value))
-    if _asks_program_within(vm, classes, "__instancecheck__"):
+    if _asks_program_within(vm, classes, "__instancecheck__") or (kind in STAND_INS and type(classes) is tuple):
         return any(_isinstance(vm, [value, cls], {}) for cls in classes)
     if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
         plain = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[kind]

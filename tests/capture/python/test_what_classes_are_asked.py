@@ -11,6 +11,8 @@ import pytest
 import torch
 from helpers import compile_fn, t
 
+from jitney.torch_compat.torch_private import FakeTensor
+
 LOG: list[Any] = []
 
 
@@ -73,6 +75,12 @@ PROGRAMS: list[Callable[[torch.Tensor], Any]] = [
     lambda x: (x + 1, isinstance(Asked(), (Asked, str)), isinstance(3, (str, Asked)), isinstance(3, (int, Asked))),
     lambda x: (x + 1, isinstance(Below(), ((int, Asked), str)), isinstance(x, (Asked, torch.Tensor))),
     lambda x: (x + 1, issubclass(int, Asked), issubclass(str, (bool, (Asked,))), issubclass(Below, (Below, Asked))),
+    lambda x: (
+        x + 1,
+        isinstance(x, FakeTensor),
+        isinstance(x, (FakeTensor, int)),
+        isinstance(x, ((int, FakeTensor), Asked)),
+    ),
     unpacked,
     unpacked_from_its_end,
     unpacked_too_short,
