@@ -502,7 +502,11 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
             world.assumptions.lack(module, name)
         else:
             world.guard(record.source.step("dict_of"), "lacks", name)
-            getter = _module_attr(vm, module, "__getattr__") if "__getattr__" in module.__dict__ else ABSENT
+            getter = ABSENT
+            if "__getattr__" in module.__dict__:
+                getter = _module_attr(vm, module, "__getattr__")
+            else:
+                world.guard(record.source.step("dict_of"), "lacks", "__getattr__")
             if getter is not ABSENT and not hasattr(types.ModuleType, name):
                 return vm.call(getter, name)
         return _computed(vm, module, name)

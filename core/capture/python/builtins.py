@@ -36,6 +36,7 @@ from jitney.capture.python.c_boundary import (
     expose,
     plain_text,
     python_method,
+    refuse_asking,
     specialise,
 )
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
@@ -113,12 +114,13 @@ def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @special(isinstance)
 def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     value, classes = args
-    check = None
-    if isinstance(classes, type):
-        check = lookup(vm, type(classes), "__instancecheck__")
-    if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(classes)):
-        return vm.truth(vm.call(check, classes, value))
     kind = type(value)
+    if kind is classes and kind not in STAND_INS:  # of which Python does not ask it
+        return True
+    if check := _check_of_program(vm, classes, "__instancecheck__"):
+        return vm.truth(vm.call(check, classes, value))
+    if _asks_program_within(vm, classes, "__instancecheck__") or (kind in STAND_INS and type(classes) is tuple):
+        return any(_isinstance(vm, [value, cls], {}) for cls in classes)
     if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
         plain = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[kind]
         return vm.native(isinstance, plain, classes) or vm.native(isinstance, value, classes)
@@ -142,6 +144,19 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return bool(vm.native(isinstance, value, classes))
 
 
+def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:
+    """What the program's metaclass says of what is an instance of a class, or below it; None if it says nothing."""
+    check = lookup(vm, type(cls), name) if isinstance(cls, type) else None
+    return check if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(cls)) else None
+
+
+def _asks_program_within(vm: Interpreter, classes: Any, name: str) -> bool:
+    """Does a class in the tuple, or in a tuple within it, have such a metaclass?"""
+    return type(classes) is tuple and any(
+        _check_of_program(vm, cls, name) or _asks_program_within(vm, cls, name) for cls in classes
+    )
+
+
 def _guard_derivation(vm: Interpreter, cls: type, others: Any) -> None:
     """Guard from what a class is derived, and what abstract classes say of it."""
     vm.world.guard_bases(cls)
@@ -158,9 +173,10 @@ def _guard_derivation(vm: Interpreter, cls: type, others: Any) -> None:
 @special(issubclass)
 def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if len(args) == 2 and isinstance(args[0], type):
-        check = lookup(vm, type(args[1]), "__subclasscheck__") if isinstance(args[1], type) else None
-        if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(args[1])):
+        if check := _check_of_program(vm, args[1], "__subclasscheck__"):
             return vm.truth(vm.call(check, args[1], args[0]))
+        if _asks_program_within(vm, args[1], "__subclasscheck__"):
+            return any(_issubclass(vm, [args[0], cls], {}) for cls in args[1])
         _guard_derivation(vm, *args)
     return bool(vm.native(issubclass, *args))
 
@@ -539,6 +555,8 @@ def _function_mode(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """Is there a mode of the program's, or a tensor of a class with rules of its own?"""
     values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    for value in values:
+        refuse_asking(vm, value)
     if vm.tracer.rules.have_a_say(values):
         return True
     if any(type(v) in STAND_INS and type(v) is not torch_private.FakeTensor for v in values):

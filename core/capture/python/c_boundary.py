@@ -283,14 +283,19 @@ def safe_to_compare(kind: type) -> bool:
     return issubclass(kind, enum.Enum)
 
 
-def refuse_asking(value: Any) -> None:
-    """Break where torch, which asks each operand for its ``__torch_function__``, would have the program answer."""
+def refuse_asking(vm: Interpreter, value: Any) -> None:
+    """Break where torch, which asks each operand for its ``__torch_function__``, would have the program answer.
+
+    That its class comes to answer is guarded.
+    """
     kind = type(value)
-    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or not kind.__flags__ & HEAP or isinstance(value, type):
+    own = kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind is Array
+    if own or not kind.__flags__ & HEAP or isinstance(value, type) or trusted(kind):
         return
+    lookup(vm, kind, "__torch_function__")
     for name in ("__getattr__", "__getattribute__"):
         owner = next((cls for cls in kind.__mro__ if name in vars(cls)), object)
-        if type(vars(owner).get(name)) is PYTHON_FUNCTION and not trusted(owner):
+        if type(lookup(vm, kind, name)) is PYTHON_FUNCTION and not trusted(owner):
             raise Break(f"torch asks an object of class {kind.__qualname__}, by its {name}, for __torch_function__")
 
 

@@ -162,7 +162,7 @@ def _may_differ(vm: Interpreter, value: Any) -> bool:
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
-    if objects.are_in(args, kwargs) and (fn.__module__ or "").startswith("torch"):
+    if objects.are_in(vm, args, kwargs) and (fn.__module__ or "").startswith("torch"):
         return objects.call(vm, fn, args, kwargs)
     args = [expose(vm, a) for a in args]
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
@@ -282,7 +282,7 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         if (type(args[0]) in STAND_INS or type(args[0]) in OWN_TYPES) and fn.__name__ != "__init__":
             return stand_ins_method(vm, args[0], fn.__name__, args[1:], kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
-        if objects.are_in(args, kwargs):
+        if objects.are_in(vm, args, kwargs):
             return objects.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if args[0] is None or not issubclass(type(args[0]), fn.__objclass__):  # nothing is bound to None
@@ -292,7 +292,7 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
 
 def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if policy.is_torch_op(fn):
-        if objects.are_in(args, kwargs):
+        if objects.are_in(vm, args, kwargs):
             return objects.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if id(fn) in policy.CONSTANTS:

@@ -64,7 +64,7 @@ def _with_tensors(key: Any) -> Any:
 def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
     """The same; integers that only the running graph knows are tensors in it, too."""
     for part in key if type(key) is tuple else (key,):
-        refuse_asking(part)
+        refuse_asking(vm, part)
     key = _with_tensors(expose(vm, key))
     unknown = vm.symbols.scalars.is_unknown
     is_list = type(key) is list and any(type(part) is torch.SymInt for part in key)

@@ -144,7 +144,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         special = vm.handlers.functions.get(id(getattr(torch.Tensor, name, None)))
         if special is not None:
             return vm.call(getattr(torch.Tensor, name), owner, *args, **kwargs)
-        if objects.are_in(args, kwargs):
+        if objects.are_in(vm, args, kwargs):
             return objects.call(vm, fn, args, kwargs)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})

@@ -177,7 +177,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             if type(a) in STAND_INS or type(a) in PLAIN:
                 return vm.native(BINARY[symbol], a, b)
         if type(a) in STAND_INS:
-            refuse_asking(b)
+            refuse_asking(vm, b)
         if objects.takes_over(a) or objects.takes_over(b):
             return _overloaded(vm, symbol, a, b)
     base = symbol.rstrip("=")

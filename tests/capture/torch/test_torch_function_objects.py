@@ -155,6 +155,7 @@ ASKING: dict[str, Any] = {
     "in a list": lambda x, p: torch.stack([x, p]),
     "a method": lambda x, p: x.add(p),
     "an index": lambda x, p: x[p],
+    "who asks first": lambda x, p: (torch.overrides.has_torch_function((p,)), x + 1),
 }
 
 
@@ -170,3 +171,23 @@ def test_what_an_object_answers_to_torch_itself_is_not_captured(name: str) -> No
                 outcome = str(error)
             told.append((repr(outcome), type(proxy.made), proxy.asked))
     assert told[:2] == told[2:]
+
+
+def test_an_object_comes_to_take_over_between_calls() -> None:
+    class Plain:
+        pass
+
+    def fn(x: torch.Tensor, value: Any) -> Any:
+        try:
+            return x + 1, torch.add(x, value)
+        except TypeError as error:
+            return x - 1, str(error)
+
+    compiled, value = compile_fn(fn), Plain()
+    assert repr(compiled(t(2), value)) == repr(fn(t(2), value))
+    cls: Any = Plain
+    cls.__torch_function__ = classmethod(lambda cls, func, types, args=(), kwargs=None: 42)
+    assert compiled(t(2), value)[1] == 42
+    del cls.__torch_function__
+    cls.__getattr__ = lambda self, name: torch.Tensor.__torch_function__ if name == "__torch_function__" else None
+    assert repr(compiled(t(2), value)) == repr(fn(t(2), value))

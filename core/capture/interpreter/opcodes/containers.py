@@ -237,12 +237,28 @@ UNPACK_END = object()
 @op("UNPACK_EX")
 def unpack_ex(vm: Any, frame: Frame, instr: Any) -> None:
     before, after = instr.arg & 0xFF, instr.arg >> 8
-    items = unpacked(vm, frame.stack.pop())
+    value = frame.stack.pop()
+    if c_boundary.python_method(vm, value, "__iter__") or c_boundary.python_method(vm, value, "__next__"):
+        items = _unpacked_in_steps(vm, value, before)
+    else:
+        items = unpacked(vm, value)
     if len(items) < before + after:
         text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
         vm.raise_user(ValueError(text))
     middle = vm.world.mark_fresh(items[before : len(items) - after])
     frame.stack += reversed([*items[:before], middle, *items[len(items) - after :]])
+
+
+def _unpacked_in_steps(vm: Any, value: Any, before: int) -> list[Any]:
+    """The items of the program's own iterable: those before the list, and what is left, of which it is asked again."""
+    iterator = containers.get_iter(vm, value)
+    items: list[Any] = []
+    while len(items) < before:
+        item = vm.call(next, iterator, UNPACK_END)
+        if item is UNPACK_END:
+            return items
+        items.append(item)
+    return items + unpacked(vm, iterator)
 
 
 CONVERSIONS = {1: "__str__", 2: "__repr__"}

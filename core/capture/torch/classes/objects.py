@@ -27,11 +27,11 @@ NAME = "__torch_function__"
 HINT = "call the function on tensors"
 
 
-def are_in(args: list[Any], kwargs: dict[str, Any]) -> bool:
+def are_in(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> bool:
     """Is one of these arguments, or what a list among them holds, such an object?"""
     values = [*_flat(args), *_flat(kwargs.values())] if kwargs else list(_flat(args))
     for value in values:
-        refuse_asking(value)
+        refuse_asking(vm, value)
     return any(map(takes_over, values))
 
 

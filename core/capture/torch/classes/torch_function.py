@@ -152,7 +152,7 @@ def _default(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     cls, func, kinds = given.get("cls"), given.get("func"), given.get("types")
     whole, named = given.get("args", ()), given.get("kwargs") or {}
     known = isinstance(cls, type) and type(kinds) is tuple and type(whole) is tuple and type(named) is dict
-    if not known or len(args) > len(names) or are_in(list(whole), named):
+    if not known or len(args) > len(names) or are_in(vm, list(whole), named):
         raise Break(f"torch.Tensor.{NAME} is called with these arguments", HINT)
     return vm.native(_InTorch(vm, by_default), cls, func, kinds, whole, named)
 

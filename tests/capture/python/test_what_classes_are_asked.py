@@ -1,0 +1,110 @@
+"""Questions that Python asks the program's classes: how often, and of which object."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, t
+
+from jitney.torch_compat.torch_private import FakeTensor
+
+LOG: list[Any] = []
+
+
+class Meta(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        LOG.append(("instance", type(value).__name__))
+        return False
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        LOG.append(("subclass", kind.__name__))
+        return kind is int
+
+
+class Asked(metaclass=Meta):
+    pass
+
+
+class Below(Asked):
+    pass
+
+
+class Rewinding:
+    """An iterator that begins again where it is asked for an iterator."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        LOG.append("iter")
+        self.at = 0
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > 3:
+            raise StopIteration
+        return self.at
+
+
+def unpacked(x: torch.Tensor) -> Any:
+    first, *rest = Rewinding()
+    return x * first, rest
+
+
+def unpacked_from_its_end(x: torch.Tensor) -> Any:
+    *rest, last = Rewinding()
+    return x * last, rest
+
+
+def unpacked_too_short(x: torch.Tensor) -> Any:
+    try:
+        a, b, *_, c, d, e = Rewinding()
+    except ValueError as error:
+        return x, str(error)
+    return x, a, b, c, d, e
+
+
+PROGRAMS: list[Callable[[torch.Tensor], Any]] = [
+    lambda x: (x + 1, isinstance(Asked(), Asked), isinstance(Below(), Asked)),
+    lambda x: (x + 1, isinstance(Asked(), (Asked, str)), isinstance(3, (str, Asked)), isinstance(3, (int, Asked))),
+    lambda x: (x + 1, isinstance(Below(), ((int, Asked), str)), isinstance(x, (Asked, torch.Tensor))),
+    lambda x: (x + 1, issubclass(int, Asked), issubclass(str, (bool, (Asked,))), issubclass(Below, (Below, Asked))),
+    lambda x: (
+        x + 1,
+        isinstance(x, FakeTensor),
+        isinstance(x, (FakeTensor, int)),
+        isinstance(x, ((int, FakeTensor), Asked)),
+    ),
+    unpacked,
+    unpacked_from_its_end,
+    unpacked_too_short,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_questions_are_asked_as_python_asks_them(program: Callable[[torch.Tensor], Any]) -> None:
+    told = []
+    for call in (compile_fn(program), program):
+        LOG.clear()
+        told.append((repr([call(t(3)) for _ in range(2)]), [*LOG]))
+    assert told[0] == told[1]
+
+
+def test_a_module_comes_to_compute_what_it_lacks() -> None:
+    module: Any = types.ModuleType("jitney_test_module")
+    sys.modules[module.__name__] = module
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * getattr(module, "scale", 1)
+
+    compiled = compile_fn(program)
+    assert compiled(t(3)).equal(t(3))
+    module.__getattr__ = lambda name: 5 if name == "scale" else None
+    assert compiled(t(3)).equal(t(3) * 5)
+    del sys.modules[module.__name__]
