@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.constants.host import HostValues
+from jitney.aot.constants.host import NUMBERS, HostValues
 from jitney.torch_compat import torch_private
 
 aten = torch.ops.aten
@@ -79,13 +79,16 @@ def _places(host: HostValues, node: fx.Node) -> tuple[int, list[int] | None]:
         dim, index = given[0]
     if not isinstance(index, fx.Node) or source.dim() == 0 or not isinstance(size := source.shape[dim], int):
         return 0, None
+    if 1 in source.shape and source.stride() != source.new_empty(source.shape).stride():
+        return 0, None  # torch's stand-ins do not tell the strides that a dimension of one element will have
     value = index.meta["val"]
     if value.dim() != 1 or value.dtype not in INTEGERS or not 0 < value.numel() <= LONGEST:
         return 0, None
     known = _constant(host, index)
     if known is None:
         return 0, None
-    found = [n + size if n < 0 else n for n in known.tolist()]
+    wraps = node.target is not aten.index_select.default
+    found = [n + size if wraps and n < 0 else n for n in known.tolist()]
     return dim, found if all(0 <= n < size for n in found) else None
 
 
@@ -123,12 +126,19 @@ def runs_of(places: Sequence[int]) -> list[Run]:
 
 def _rewrite(graph: fx.Graph, host: HostValues, node: fx.Node, dim: int, places: Sequence[int]) -> None:
     with graph.inserting_before(node):
-        before = node.prev
-        made = REWRITES[node.target](graph, node, dim, places)
-        like, value = node.meta["val"], None if made is None else made.meta["val"]
-        if made is None or (value.shape, value.stride(), value.dtype) != (like.shape, like.stride(), like.dtype):
-            while node.prev is not before:
+        before, like, fits = node.prev, node.meta["val"], False
+        try:
+            made = REWRITES[node.target](graph, node, dim, places)
+            value = None if made is None else made.meta["val"]
+            fits = made is not None and (value.shape, value.stride(), value.dtype) == (
+                like.shape,
+                like.stride(),
+                like.dtype,
+            )
+        finally:
+            while not fits and node.prev is not before:
                 graph.erase_node(node.prev)
+        if not fits:
             return
     made.meta = {**node.meta, "val": value}
     node.replace_all_uses_with(made)
@@ -160,7 +170,9 @@ def _put(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> fx.
     expected = [*whole.shape[:dim], len(places), *whole.shape[dim + 1 :]]
     if not all(isinstance(size, int) for size in (*expected, *given.shape)):
         return None
-    if len({*places}) < len(places) or list(given.shape) != expected or given.dtype is not whole.dtype:
+    if given.dtype is not whole.dtype or whole.dtype not in NUMBERS:  # of others torch has no kernel
+        return None
+    if len({*places}) < len(places) or list(given.shape) != expected:
         return None
     position = {place: n for n, place in enumerate(places)}
     parts: list[fx.Node] = []

@@ -280,7 +280,7 @@ def _waits_in_vain(group: Group, member: Member) -> bool:
     """Would rows that are short, or few, wait for their own memory, where other kernels go through all of it sooner?"""
     least, outside = group.policy.waiting_row, group.spine[: group.depth]
     makers = {m for load in member.loads if (m := group.makers.get(load.buffer)) and not group.aligned(member, load)}
-    makers = {m for m in makers if m.elementwise and m is not member}
+    makers = {m for m in makers if m.elementwise and len(m.step.loops) > group.depth}  # else a row has one
     if not least or not outside or not makers:
         return False
     rows, lengths = iterations(outside), [iterations(m.step.loops[group.depth :]) for m in (member, *makers)]
@@ -344,7 +344,9 @@ def _goes_together(group: Group) -> bool:
     for step in over_rows:
         row = step.loops[group.depth :]
         length = iterations(row)
-        if set(step.vars) != set(row) or not row or length is None or length > limit:
+        if not step.vars or not set(step.vars) <= set(row) or length is None or length > limit:
+            return False
+        if group.depth and len(step.vars) < len(row):  # several elements of a row to one place, and others elsewhere
             return False
     return True
 

@@ -131,3 +131,31 @@ def test_a_constant_on_a_device_is_known() -> None:
     slice_constant_indices(graph, {"_constant0": torch.tensor([2, 0])})
     values = fx.Interpreter(fx.GraphModule({"_constant0": torch.tensor([2, 0])}, graph)).run(x.meta["val"])
     assert torch.equal(values[0], x.meta["val"][[2, 0]]) and not any(n.target in LOOKED_UP for n in graph.nodes)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_index_select_takes_no_negative_index(dim: int) -> None:
+    call, _ = compiled(lambda x: x.index_select(dim, torch.tensor([-1, 0])))
+    with torch.no_grad(), pytest.raises(RuntimeError if dim else IndexError):
+        torch.ones(4, 3).index_select(dim, torch.tensor([-1, 0]))
+    with torch.no_grad(), pytest.raises((IndexError, RuntimeError)):
+        call(torch.ones(4, 3))
+
+
+def test_strides_of_single_elements_are_eagers() -> None:
+    for x, fn in (
+        (torch.empty_strided((5, 1, 3), (1, 5, 5)).normal_(), lambda x: x[..., [2]]),
+        (torch.empty_strided((4, 6, 2, 1), (12, 2, 1, 2)).normal_(), lambda x: x[0:1][[0]]),
+    ):
+        call, _ = compiled(fn)
+        with torch.no_grad():
+            assert call(x).stride() == fn(x).stride() and torch.equal(call(x), fn(x))
+
+
+def test_types_that_torch_does_not_write_raise() -> None:
+    call, _ = compiled(lambda x, v: torch.index_put(x, (torch.tensor([1, 0]),), v))
+    x, values = torch.ones(3).to(torch.uint16), torch.ones(2).to(torch.uint16)
+    with pytest.raises(NotImplementedError):
+        torch.index_put(x, (torch.tensor([1, 0]),), values)
+    with pytest.raises(NotImplementedError):
+        call(x, values)
