@@ -129,16 +129,13 @@ def _rewrite(graph: fx.Graph, host: HostValues, node: fx.Node, dim: int, places:
         before, like, fits = node.prev, node.meta["val"], False
         try:
             made = REWRITES[node.target](graph, node, dim, places)
-            value = None if made is None else made.meta["val"]
-            fits = made is not None and (value.shape, value.stride(), value.dtype) == (
-                like.shape,
-                like.stride(),
-                like.dtype,
-            )
+            value = like if made is None else made.meta["val"]
+            same = (value.shape, value.stride(), value.dtype) == (like.shape, like.stride(), like.dtype)
+            fits = made is not None and same
         finally:
             while not fits and node.prev is not before:
                 graph.erase_node(node.prev)
-        if not fits:
+        if made is None or not fits:
             return
     made.meta = {**node.meta, "val": value}
     node.replace_all_uses_with(made)
