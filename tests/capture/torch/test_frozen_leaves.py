@@ -13,11 +13,18 @@ def _numbers() -> torch.Tensor:
     return torch.arange(1.0, 9.0)
 
 
+def _with_gradient() -> torch.Tensor:
+    x = torch.arange(0.0, 9.0)[1:].requires_grad_()
+    x.grad = torch.ones(8)
+    return x
+
+
 LEAVES: dict[str, Callable[[], torch.Tensor]] = {
     "plain": _numbers,
     "parameter": lambda: torch.nn.Parameter(_numbers()),
     "detached": lambda: (_numbers().requires_grad_() * 2).detach().requires_grad_(),
     "slice": lambda: torch.arange(0.0, 9.0)[1:].requires_grad_(),
+    "slice with a gradient": _with_gradient,
     "of its class": lambda: _numbers().as_subclass(torch.Tensor).requires_grad_(),
 }
 
@@ -39,6 +46,12 @@ def _thaw(x: torch.Tensor, seen: list[Any]) -> None:
     x.requires_grad = True
 
 
+def _used(x: torch.Tensor, seen: list[Any]) -> None:
+    view = x[1:]
+    x.requires_grad_(True)
+    seen.append(view * 2)
+
+
 def _ask(x: torch.Tensor, seen: list[Any]) -> None:
     seen.append([t.requires_grad for t in (x, *seen) if isinstance(t, torch.Tensor)])
 
@@ -51,7 +64,7 @@ def _write(x: torch.Tensor, seen: list[Any]) -> None:
 PROGRAMS = [
     (_freeze, _view, _thaw), (_view, _freeze, _thaw), (_view, _thaw, _freeze), (_thaw, _view, _freeze, _ask),
     (_freeze, _view, _ask, _thaw, _ask), (_freeze, _hidden, _thaw, _view), (_freeze, _view, _view, _thaw),
-    (_freeze, _write, _view, _thaw), (_hidden, _view), (_view, _freeze), (_freeze, _view),
+    (_freeze, _write, _view, _thaw), (_freeze, _used, _thaw), (_hidden, _view), (_view, _freeze), (_freeze, _view),
 ]  # fmt: skip
 
 

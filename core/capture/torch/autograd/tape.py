@@ -63,8 +63,8 @@ class Tape:
         real = tracer.adopted[id(leaf)][0]
         plain = type(leaf) is torch_private.FakeTensor and self.toggles
         plain = plain and id(leaf) not in tracer.rules.classes  # of which the graph has another object, that is no leaf
-        with torch_private.without_modes():  # of a leaf that is a view, further views ask what it is a view of
-            fits = plain and real.is_leaf and not real._is_view() and not real.is_inference()
+        with torch_private.without_modes():
+            fits = plain and real.is_leaf and not real.is_inference()
         if not fits or tracer.open_scopes or tracer.region is not None:
             raise Break(TOGGLED, TOGGLED_HINT)
         self.toggled.setdefault(id(leaf), (leaf, step))
@@ -100,7 +100,7 @@ class Tape:
         stand_ins = tuple(filter(is_stand_in, outputs))
         bases = bases_of((*stand_ins, *(real for real, _ in tracer.adopted.values()))) if self.toggled else set()
         for leaf, step in self.toggled.values():
-            if not bases.isdisjoint((id(leaf), id(tracer.adopted[id(leaf)][0]))):
+            if not bases.isdisjoint((id(leaf), id(tracer.adopted[id(leaf)][0]))) or _is_viewed(tracer, leaf):
                 raise Restart(step, TOGGLED_VIEW, TOGGLED_HINT)
         reached = {id(leaf) for leaf in leaves(stand_ins)} if self.toggled else set()
         for leaf, step in self.toggled.values():
@@ -116,6 +116,15 @@ class Tape:
             node.meta.update(example_value=leaf, user_stack=())
             written.append((source, after))
         return written
+
+
+def _is_viewed(tracer: Any, leaf: Any) -> bool:
+    """Has the frame views of a leaf that is a view? They ask what both are views of, in a functional graph the leaf."""
+    with torch_private.DisableTorchFunction():
+        if not tracer.adopted[id(leaf)][0]._is_view():
+            return False
+        base = leaf if leaf._base is None else leaf._base
+        return any(other is not leaf and other._base is base for other in filter(is_stand_in, tracer.known()))
 
 
 def _is_quiet(node: fx.Node) -> bool:
