@@ -90,7 +90,7 @@ bench-cpu: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/python benchmarks/speed_gpu.py $(BENCH_GPU)
 
-# 802 programs that nobody tuned for, hours on two cores; timm's and torchvision's rows need a
+# 802 programs, half of which nobody looks at one by one, hours on two cores; timm's and torchvision's rows need a
 # pip install --no-deps timm torchvision==0.28.0: make bench-breadth BREADTH="--seconds 600 --resume --half tuned"
 bench-breadth: $(READY)
 	$(BIN)/python benchmarks/speed_breadth.py $(BREADTH)

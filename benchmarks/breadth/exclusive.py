@@ -49,10 +49,12 @@ class Exclusive:
             try:
                 yield
             finally:
-                with open(f"{self._lock}.stops", "a") as stops:
-                    stops.write(f"{begin} {monotonic()}\n")
-                signal_members(self._lock, signal.SIGCONT)
-                self.give_way()
+                try:
+                    with open(f"{self._lock}.stops", "a") as stops:
+                        stops.write(f"{begin} {monotonic()}\n")
+                finally:
+                    signal_members(self._lock, signal.SIGCONT)
+                    self.give_way()
 
     def give_way(self) -> None:
         """From now on this process is one of those that compile."""

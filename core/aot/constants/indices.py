@@ -1,8 +1,8 @@
 """Elements that are picked by indices which are known: slices of the tensor, one after the other.
 
-``channels[[2, 1, 0]]``, ``state[:, [0, 2, 1, 3]]``: to look up each index at run time, and to ask whether it is one,
-costs more than the copy, and the indices would go to the device at each call. Gradients and
-writes by such indices are slices, too, if no index comes twice.
+``channels[[2, 1, 0]]``, ``state[:, [0, 2, 1, 3]]``: nothing is looked up at run time, or asked whether it is an index,
+and backends that fuse views go on with the slices. Gradients and writes by such indices are slices, too, if no index
+comes twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Run:
             return valued(graph, aten.expand.default, one, shape)
         last = self.first + self.step * (self.count - 1)
         low, high = min(self.first, last), max(self.first, last)
-        part = valued(graph, aten.slice.Tensor, source, dim, low, high + 1, abs(self.step) or 1)
+        part = valued(graph, aten.slice.Tensor, source, dim, low, high + 1, abs(self.step))
         return part if self.step >= 0 else valued(graph, aten.flip.default, part, [dim])
 
 
@@ -93,7 +93,7 @@ def _places(host: HostValues, node: fx.Node) -> tuple[int, list[int] | None]:
 
 
 def _constant(host: HostValues, node: fx.Node) -> torch.Tensor | None:
-    """What a node is of every call: a list of indices becomes a tensor on the device of what it is an index of."""
+    """What a node is at every call, on whatever device: that of a list of indices is the indexed tensor's."""
     while node not in host.known:
         if node.op == "get_attr":
             return host.constants[str(node.target)]
@@ -152,10 +152,7 @@ def _picked(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> 
     if len(runs) > RUNS:
         return None
     source: Any = node.args[0]
-    parts = [run.of(graph, source, dim) for run in runs]
-    if len(parts) > 1:
-        return valued(graph, aten.cat.default, parts, dim)
-    return valued(graph, aten.clone.default, parts[0], memory_format=torch.contiguous_format)
+    return _together(graph, [run.of(graph, source, dim) for run in runs], dim)
 
 
 def _put(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> fx.Node | None:
@@ -191,6 +188,11 @@ def _put(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> fx.
             parts.append(part)
             at += run.count
         at = end
+    return _together(graph, parts, dim)
+
+
+def _together(graph: fx.Graph, parts: list[fx.Node], dim: int) -> fx.Node:
+    """Parts of tensors, one after the other, in memory of their own."""
     if len(parts) > 1:
         return valued(graph, aten.cat.default, parts, dim)
     return valued(graph, aten.clone.default, parts[0], memory_format=torch.contiguous_format)

@@ -104,8 +104,8 @@ def schedule(
     """
     names = Names()
     steps = with_late_counters(program, turned_round(clean(program)), updates)
-    if apart:
-        steps = [replace(s, apart=True) if isinstance(s, Computed) and {*apart} & {*s.nodes} else s for s in steps]
+    alone = frozenset(apart)
+    steps = [replace(s, apart=True) if isinstance(s, Computed) and alone.intersection(s.nodes) else s for s in steps]
     fused = Fused.of(program, steps, names, policy)
     if policy.recompute:
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}

@@ -20,7 +20,7 @@ from jitney_lowering.scheduler.spaces import Match, coordinates, match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
-LAUNCHED = 1 << 19  # elements: a kernel of fewer takes about as long as its launch
+WAITED = 1 << 19  # elements: among fewer, threads have waited sooner than another kernel is launched
 WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced in it
 COLUMNS = 1024  # results that are worth being computed side by side, where each is of few elements
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -287,7 +287,7 @@ def _waits_in_vain(group: Group, member: Member) -> bool:
     if rows is None or None in lengths:
         return False
     length = max(n or 0 for n in lengths)
-    return rows * length > LAUNCHED and least > min(rows, length) and length > group.policy.scratch_row
+    return rows * length > WAITED and least > min(rows, length) and length > group.policy.scratch_row
 
 
 def _is_scattered(group: Group, member: Member) -> bool:

@@ -624,7 +624,7 @@ def test_graphs_that_go_back_stay_in_one_piece() -> None:
         places.append(places_of(graph, before))
         return graph.forward
 
-    w = torch.randn(3, requires_grad=True)  # no view, as one that detach() made would be
+    w = leaf(3)
 
     def back(x: torch.Tensor) -> torch.Tensor:
         (w * x).exp().sum().backward()
