@@ -95,10 +95,12 @@ def test_others_stand_still_while_one_measures_and_their_clocks_leave_it_out(tmp
 
 def test_others_go_on_when_the_one_that_measured_was_killed(tmp_path: Path) -> None:
     lock = str(tmp_path / "lock")
-    working, measuring = process(WORK, lock), process(MEASURE, lock)
-    assert working.stdout is not None and measuring.stdout is not None
+    working = process(WORK, lock)
+    assert working.stdout is not None
+    working.stdout.readline()
+    measuring = process(MEASURE, lock)
+    assert measuring.stdout is not None
     try:
-        working.stdout.readline()
         measuring.stdout.readline()
         exclusive.release(lock)  # it measures still: nothing happens
         measuring.send_signal(signal.SIGKILL)
