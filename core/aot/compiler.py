@@ -154,8 +154,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
     if config.verify:
         joint.verify()
     if joint.layout is None:
-        for constant_pass in (slice_constant_indices, fold_host_constants):
-            joint.rewrite(functools.partial(constant_pass, constants=joint.constants))
+        joint.rewrite(lambda graph: slice_constant_indices(graph, joint.constants, request.decompositions))
+        joint.rewrite(lambda graph: fold_host_constants(graph, joint.constants))
         if request.joint_pass is not None:
             joint.rewrite(request.joint_pass)
         if config.verify:

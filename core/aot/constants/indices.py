@@ -8,15 +8,17 @@ comes twice.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from jitney.aot.constants.host import NUMBERS, HostValues
+from jitney.aot.trace.insertion import insert_traced
 from jitney.torch_compat import torch_private
 
 aten = torch.ops.aten
@@ -33,25 +35,27 @@ class Run:
     step: int
     count: int
 
-    def of(self, graph: fx.Graph, source: fx.Node, dim: int) -> fx.Node:
-        """The node that is this part of a tensor, a view or a copy."""
+    def of(self, source: Tensor, dim: int) -> Tensor:
+        """This part of a tensor, a view or a copy."""
         if self.step == 0 and self.count > 1:
-            shape = [-1] * source.meta["val"].dim()
+            shape = [-1] * source.dim()
             shape[dim] = self.count
-            one = Run(self.first, 1, 1).of(graph, source, dim)
-            return valued(graph, aten.expand.default, one, shape)
+            return Run(self.first, 1, 1).of(source, dim).expand(shape)
         last = self.first + self.step * (self.count - 1)
         low, high = min(self.first, last), max(self.first, last)
-        part = valued(graph, aten.slice.Tensor, source, dim, low, high + 1, abs(self.step))
-        return part if self.step >= 0 else valued(graph, aten.flip.default, part, [dim])
+        part: Tensor = aten.slice.Tensor(source, dim, low, high + 1, abs(self.step))
+        return part if self.step >= 0 else part.flip(dim)
 
 
-def slice_constant_indices(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> None:
+def slice_constant_indices(
+    graph: fx.Graph, constants: dict[str, Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> None:
     """Put slices in the place of ``index``, ``index_select`` and ``index_put`` by constant indices along one dimension.
 
     Args:
         graph: functional, with an output node; changed.
         constants: the graph's attributes.
+        decompositions: operators that the graph may not hold.
 
     What would take more than ``RUNS`` slices stays as it is, and so does what raises.
     """
@@ -64,7 +68,7 @@ def slice_constant_indices(graph: fx.Graph, constants: dict[str, torch.Tensor]) 
         with contextlib.suppress(RuntimeError), torch_private.without_modes(), torch.no_grad():
             dim, places = _places(host, node)
             if places is not None:
-                _rewrite(graph, host, node, dim, places)
+                _rewrite(host, node, dim, places, decompositions)
 
 
 def _places(host: HostValues, node: fx.Node) -> tuple[int, list[int] | None]:
@@ -92,7 +96,7 @@ def _places(host: HostValues, node: fx.Node) -> tuple[int, list[int] | None]:
     return dim, found if all(0 <= n < size for n in found) else None
 
 
-def _constant(host: HostValues, node: fx.Node) -> torch.Tensor | None:
+def _constant(host: HostValues, node: fx.Node) -> Tensor | None:
     """What a node is at every call, on whatever device: that of a list of indices is the indexed tensor's."""
     while node not in host.known:
         if node.op == "get_attr":
@@ -124,53 +128,47 @@ def runs_of(places: Sequence[int]) -> list[Run]:
     return runs
 
 
-def _rewrite(graph: fx.Graph, host: HostValues, node: fx.Node, dim: int, places: Sequence[int]) -> None:
-    with graph.inserting_before(node):
-        before, like, fits = node.prev, node.meta["val"], False
-        try:
-            made = REWRITES[node.target](graph, node, dim, places)
-            value = like if made is None else made.meta["val"]
-            same = (value.shape, value.stride(), value.dtype) == (like.shape, like.stride(), like.dtype)
-            fits = made is not None and same
-        finally:
-            while not fits and node.prev is not before:
-                graph.erase_node(node.prev)
-        if made is None or not fits:
-            return
-    made.meta = {**node.meta, "val": value}
+def _rewrite(
+    host: HostValues, node: fx.Node, dim: int, places: Sequence[int], decompositions: Mapping[Any, Callable[..., Any]]
+) -> None:
+    rewrite, read = REWRITES[node.target]
+    tensors: list[Any] = [node.args[at] for at in read]
+    like = node.meta["val"]
+
+    def fits(value: Tensor) -> bool:
+        return (value.shape, value.stride(), value.dtype) == (like.shape, like.stride(), like.dtype)
+
+    made = insert_traced(node, functools.partial(rewrite, node, dim, places), tensors, decompositions, fits)
+    if made is None:
+        return
     node.replace_all_uses_with(made)
-    read = [n for n in node.all_input_nodes if n is not node.args[0]]
-    graph.erase_node(node)
-    for each in read:
+    indices = [n for n in node.all_input_nodes if n not in tensors]
+    host.graph.erase_node(node)
+    for each in indices:
         if not each.users and each.op == "call_function":
             host.erase(each)
 
 
-def _picked(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> fx.Node | None:
+def _picked(node: fx.Node, dim: int, places: Sequence[int], source: Tensor) -> Tensor | None:
     """``index`` and ``index_select``: the elements, in memory of their own."""
     runs = runs_of(places)
-    if len(runs) > RUNS:
-        return None
-    source: Any = node.args[0]
-    return _together(graph, [run.of(graph, source, dim) for run in runs], dim)
+    return _together([run.of(source, dim) for run in runs], dim) if len(runs) <= RUNS else None
 
 
-def _put(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> fx.Node | None:
+def _put(node: fx.Node, dim: int, places: Sequence[int], source: Tensor, values: Tensor) -> Tensor | None:
     """``index_put`` of one value for each element, if no index comes twice: slices of the tensor and of the values."""
-    source, _, values, *more = node.args
+    more = node.args[3:]
     accumulate = bool(more[0]) if more else bool(node.kwargs.get("accumulate", False))
-    assert isinstance(source, fx.Node) and isinstance(values, fx.Node)
-    whole, given = source.meta["val"], values.meta["val"]
-    expected = [*whole.shape[:dim], len(places), *whole.shape[dim + 1 :]]
-    if not all(isinstance(size, int) for size in (*expected, *given.shape)):
+    expected = [*source.shape[:dim], len(places), *source.shape[dim + 1 :]]
+    if not all(isinstance(size, int) for size in (*expected, *values.shape)):
         return None
-    if given.dtype is not whole.dtype or whole.dtype not in NUMBERS:  # of others torch has no kernel
+    if values.dtype is not source.dtype or source.dtype not in NUMBERS:  # of others torch has no kernel
         return None
-    if len({*places}) < len(places) or list(given.shape) != expected:
+    if len({*places}) < len(places) or list(values.shape) != expected:
         return None
     position = {place: n for n, place in enumerate(places)}
-    parts: list[fx.Node] = []
-    at, size = 0, whole.shape[dim]
+    parts: list[Tensor] = []
+    at, size = 0, source.shape[dim]
     while at < size:
         end = at
         while end < size and (end in position) == (at in position):
@@ -180,34 +178,23 @@ def _put(graph: fx.Graph, node: fx.Node, dim: int, places: Sequence[int]) -> fx.
         if len(parts) + max(len(runs), 1) > RUNS:
             return None
         if not runs:
-            parts.append(own.of(graph, source, dim))
+            parts.append(own.of(source, dim))
         for run in runs:
-            part = run.of(graph, values, dim)
-            if accumulate:
-                part = valued(graph, aten.add.Tensor, Run(at, 1, run.count).of(graph, source, dim), part)
-            parts.append(part)
+            part = run.of(values, dim)
+            parts.append(Run(at, 1, run.count).of(source, dim) + part if accumulate else part)
             at += run.count
         at = end
-    return _together(graph, parts, dim)
+    return _together(parts, dim)
 
 
-def _together(graph: fx.Graph, parts: list[fx.Node], dim: int) -> fx.Node:
+def _together(parts: list[Tensor], dim: int) -> Tensor:
     """Parts of tensors, one after the other, in memory of their own."""
-    if len(parts) > 1:
-        return valued(graph, aten.cat.default, parts, dim)
-    return valued(graph, aten.clone.default, parts[0], memory_format=torch.contiguous_format)
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone(memory_format=torch.contiguous_format)
 
 
-def valued(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-    """A node with its value."""
-    node = graph.call_function(target, args, kwargs)
-    given, named = fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
-    node.meta["val"] = target(*given, **named)
-    return node
-
-
-REWRITES: Mapping[Any, Any] = {
-    aten.index.Tensor: _picked,
-    aten.index_select.default: _picked,
-    aten.index_put.default: _put,
+# How an operator is written, and which of its arguments that reads.
+REWRITES: Mapping[Any, tuple[Callable[..., Tensor | None], tuple[int, ...]]] = {
+    aten.index.Tensor: (_picked, (0,)),
+    aten.index_select.default: (_picked, (0,)),
+    aten.index_put.default: (_put, (0, 2)),
 }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import jitney
 from jitney.aot.constants.indices import Run, runs_of, slice_constant_indices
@@ -117,20 +118,39 @@ def test_indices_that_are_inputs_are_looked_up() -> None:
     assert looks_up(graphs)
 
 
-def test_a_constant_on_a_device_is_known() -> None:
-    graph = fx.Graph()
+def graph_of_a_constant(places: list[int]) -> tuple[fx.Graph, Tensor]:
+    """``x[places]`` for ``x`` of (3, 2), whose indices are a constant of a device where nobody computes values."""
+    graph, values, mode = fx.Graph(), torch.randn(3, 2), FakeTensorMode()
     x = graph.placeholder("x")
-    x.meta["val"] = torch.randn(3, 2)
+    x.meta["val"] = mode.from_tensor(values)
     read = graph.get_attr("_constant0")
-    read.meta["val"] = torch.empty(2, dtype=torch.int64, device="meta")  # a device, where nobody computes values
+    read.meta["val"] = torch.empty(len(places), dtype=torch.int64, device="meta")
     copy = graph.call_function(aten.clone.default, (read,))
     copy.meta["val"] = read.meta["val"]
     made = graph.call_function(aten.index.Tensor, (x, [copy]))
-    made.meta["val"] = torch.empty(2, 2)
+    made.meta["val"] = mode.from_tensor(torch.empty(len(places), 2))
     graph.output((made,))
-    slice_constant_indices(graph, {"_constant0": torch.tensor([2, 0])})
-    values = fx.Interpreter(fx.GraphModule({"_constant0": torch.tensor([2, 0])}, graph)).run(x.meta["val"])
-    assert torch.equal(values[0], x.meta["val"][[2, 0]]) and not any(n.target in LOOKED_UP for n in graph.nodes)
+    return graph, values
+
+
+def test_a_constant_on_a_device_is_known() -> None:
+    graph, x = graph_of_a_constant([2, 0])
+    slice_constant_indices(graph, {"_constant0": torch.tensor([2, 0])}, {})
+    values = fx.Interpreter(fx.GraphModule({"_constant0": torch.tensor([2, 0])}, graph)).run(x)
+    assert torch.equal(values[0], x[[2, 0]]) and not any(n.target in LOOKED_UP for n in graph.nodes)
+
+
+def test_what_takes_the_place_of_an_operator_is_taken_apart_as_the_backend_wishes() -> None:
+    graph, x = graph_of_a_constant([2, 1, 0])
+
+    def flip(value: Tensor, dims: Sequence[int]) -> Tensor:
+        return torch.ops.prims.rev.default(value, [*dims])  # type: ignore[no-any-return]
+
+    slice_constant_indices(graph, {"_constant0": torch.tensor([2, 1, 0])}, {aten.flip.default: flip})
+    targets = [node.target for node in graph.nodes]
+    assert torch.ops.prims.rev.default in targets and aten.flip.default not in targets
+    values = fx.Interpreter(fx.GraphModule({"_constant0": torch.tensor([2, 1, 0])}, graph)).run(x)
+    assert torch.equal(values[0], x[[2, 1, 0]])
 
 
 @pytest.mark.parametrize("dim", [0, 1])
