@@ -1,4 +1,4 @@
-"""The garbage collector, while a graph is compiled: its objects stay, and would be walked again and again."""
+"""The garbage collector: it rests while a graph is compiled, and shows what a program has hidden from it."""
 
 from __future__ import annotations
 
@@ -28,3 +28,19 @@ def without_collector() -> Iterator[None]:
             _blocks -= 1
             if not _blocks and _collects:
                 gc.enable()
+
+
+@contextlib.contextmanager
+def without_freeze() -> Iterator[None]:
+    """Run a block that sees all objects, also those that the program has hidden from collections by ``gc.freeze()``.
+
+    They are hidden again afterwards, and so is what was made since then.
+    """
+    frozen = gc.get_freeze_count() > 0
+    if frozen:
+        gc.unfreeze()
+    try:
+        yield
+    finally:
+        if frozen:
+            gc.freeze()

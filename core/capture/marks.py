@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -11,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jitney._util.garbage import without_freeze
 from jitney.torch_compat import torch_private
 
 SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -147,7 +149,8 @@ def _names(*told: frozenset[int]) -> list[list[str]]:
     Its own are left out. Every object of the process is looked at, so in C and once for all sets.
     """
     wanted = frozenset().union(*told)
-    objects = gc.get_objects() if wanted else []
+    with without_freeze() if wanted else contextlib.nullcontext():
+        objects = gc.get_objects() if wanted else []
     found = [*itertools.compress(objects, map(wanted.__contains__, map(id, objects)))]
     named = [[_name(thing) for thing in found if id(thing) in ids] for ids in told]
     return [[name for name in names if not name.startswith("torch._dynamo.")] for names in named]
