@@ -77,6 +77,7 @@ def main() -> int:
     parser.add_argument("--backend", default="auto")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole layer: nothing would be compiled
     server = Server(options.backend, options.longest)
     share = options.requests // options.threads
     threads = [threading.Thread(target=server.work, args=(i, share), daemon=True) for i in range(options.threads)]
