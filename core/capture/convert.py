@@ -32,6 +32,7 @@ from jitney.capture.tables import Handlers
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.stand_in_attributes import drop_gradients
 from jitney.capture.world import late_warnings
+from jitney.capture.world.size_changes import size_changes
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source
@@ -51,6 +52,7 @@ class Settings:
     """What capture asks of its surroundings."""
 
     dynamic_dims: Callable[[Any, Source], list[bool]]
+    foresee_sizes: Callable[[Any, Source, tuple[int | None, ...]], bool]
     dynamic_number: Callable[[Source, Any], bool]
     steady: Callable[[Source, Any], bool]
     make_point: MakePoint
@@ -140,6 +142,7 @@ def _captured(start: _Start) -> Captured:
         rng = torch.get_rng_state()
         try:
             made, stopped = _attempt(vm, start)
+            changes = [settings.foresee_sizes(*change) for change in size_changes(vm.world)]
         except Restart as restart:
             restart.place = next(((f.info.code, f.at) for f in vm.frames if f.step == restart.step), None)
             known = forced.get(restart.step)
@@ -165,6 +168,8 @@ def _captured(start: _Start) -> Captured:
             vm.raised_at.clear()
             vm.arrays.clear()
             vm.adopted_arrays.clear()
+        if any(changes):
+            continue
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
         captured = Captured(made, stopped, time.perf_counter() - begin, stack, vm.break_is_error)

@@ -79,6 +79,13 @@ class ObservedValues:
             (i in marked or everything or changed[i]) and i not in static and sizes[i] > 1 for i in range(len(sizes))
         ]
 
+    def foresee(self, real: Any, source: Source, sizes: tuple[int | None, ...]) -> bool:
+        """A call leaves another tensor at this source, of these sizes (None: any): does that make one symbolic?"""
+        before = self.dynamic_dims(real, source)
+        seen = self.sizes[source.name]
+        self.sizes[source.name] = tuple(a if a == b else None for a, b in zip(seen, sizes, strict=True))
+        return self.dynamic_dims(real, source) != before
+
     def is_dynamic(self, source: Source, value: int | float) -> bool:
         """Is this number symbolic? An int or float that took another value before is, unless it is infinite or NaN."""
         if isinstance(value, float) and not math.isfinite(value):

@@ -43,6 +43,7 @@ def compile_frame(
     session, target = owner.session, owner.target
     settings = Settings(
         dynamic_dims=owner.observed.dynamic_dims,
+        foresee_sizes=owner.observed.foresee,
         dynamic_number=owner.observed.is_dynamic,
         steady=owner.observed.is_steady,
         make_point=owner.point,
