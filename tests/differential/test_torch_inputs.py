@@ -1,4 +1,4 @@
-"""A fixed choice of torch's own inputs for modules and optimizers is on each backend as in eager; ``make inputs``: all."""
+"""A fixed choice of torch's own inputs for modules and optimizers is on each backend as in eager."""
 
 from __future__ import annotations
 
