@@ -382,3 +382,18 @@ def _in_the_inputs_dtype(loss: Any, x: Any, target: Any, *more: Any, **named: An
 
 for _loss in (aten.huber_loss.default, aten.soft_margin_loss.default):
     INSTEAD[_loss] = functools.partial(_in_the_inputs_dtype, _loss)
+
+
+@_rule(INSTEAD, aten.multi_margin_loss.default)
+def _margin_loss(
+    x: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: int = 1, **options: Any
+) -> Any:
+    """Of one sample without a batch, not reduced: one number, where torch's stand-in has a batch of one."""
+    return x.new_empty(()) if reduction == 0 and target.dim() == 0 else NotImplemented
+
+
+@_rule(INSTEAD, aten.multilabel_margin_loss_forward.default)
+def _margin_loss_of_several_labels(x: Any, target: Any, reduction: int, **options: Any) -> Any:
+    """As that of one label."""
+    one = reduction == 0 and target.dim() == 1
+    return (x.new_empty(()), torch.empty_like(target, dtype=x.dtype)) if one else NotImplemented

@@ -188,3 +188,13 @@ def test_writes_to_lists_count() -> None:
 def test_poisson_gives_contiguous_numbers() -> None:
     for layout in LAYOUTS:
         same_strides(torch.poisson, layout(torch.rand(2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_margin_losses_of_one_sample_without_a_batch(reduction: int) -> None:
+    """torch's stand-ins have a batch of one."""
+    x, labels = torch.randn(4), torch.tensor([1, 0, -1, 2])
+    same_strides(aten.multi_margin_loss.default, x, torch.tensor(1), 1, 1, None, reduction)
+    same_strides(aten.multi_margin_loss.default, x[None], torch.tensor([1]), 1, 1, None, reduction)
+    same_strides(aten.multilabel_margin_loss_forward.default, x, labels, reduction)
+    same_strides(aten.multilabel_margin_loss_forward.default, x[None], labels[None], reduction)

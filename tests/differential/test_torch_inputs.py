@@ -1,0 +1,41 @@
+"""A fixed choice of torch's own inputs for modules and optimizers is on each backend as in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from differential import torch_inputs
+from testing.wrong_backends import WRONG
+
+BACKENDS = ("eager", "aot_eager", "llvm_cpu")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_modules(backend: str) -> None:
+    _same([case for case in torch_inputs.module_cases() if case.chosen(0.003)], backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_optimizers(backend: str) -> None:
+    _same([case for case in torch_inputs.optimizer_cases() if case.chosen(0.04)], backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_losses_of_one_sample_without_a_batch(backend: str) -> None:
+    names = ("MultiLabelMarginLoss", "MultiMarginLoss")
+    cases = [c for c in torch_inputs.module_cases() if c.name.endswith(names) and c.kind == "float32 inference"]
+    _same(cases, backend)
+
+
+def test_a_backend_that_is_wrong_is_noticed() -> None:
+    wrong, _ = WRONG["off_by_a_percent"]
+    case = next(c for c in torch_inputs.module_cases() if c.name == "nn.GELU" and c.kind == "float32 train")
+    assert torch_inputs.attempt(case, wrong).failure.startswith("values")
+
+
+def _same(cases: list[torch_inputs.Case], backend: str) -> None:
+    assert cases
+    flags = torch.backends.flags_frozen()
+    outcomes = [torch_inputs.attempt(case, backend) for case in cases]
+    assert [o for o in outcomes if o.failure] == []
+    assert any(not o.eager_raises for o in outcomes) and torch.backends.flags_frozen() == flags
