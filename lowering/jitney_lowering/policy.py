@@ -46,6 +46,8 @@ class Policy:
             the same row, unless there is little in all. 0: there is no such limit.
         turned_row: elements of the longest row for which loops are put in another order than that of memory; see
             ``scheduler/loop_order.py``. 0: they never are.
+        split_loop: iterations of the shortest inner loop that is made where a loop's variable is divided; see
+            ``scheduler/loop_split.py``. 0: division costs nothing.
         positions: the cost of operations on positions alone which each reader computes anew.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
             kernels read is computed by each if that is less; 0: it is kept in memory.
@@ -62,7 +64,8 @@ class Policy:
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
         scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
             has it where algorithms are to be deterministic. With neither of both, operators that store at computed
-            places run as a whole; with this alone, those do that have another place for every element of a row.
+            places run as a whole; with this alone, those do that have another place for every element along another
+            dimension than the last.
         filter_window: elements of the largest window of a convolution of single channels that kernels compute; 0: all
             convolutions are operators that run as a whole.
         streams: is a large matrix that is multiplied by one vector loaded in a kernel that goes on with the products?
@@ -95,6 +98,7 @@ class Policy:
     scattered_row: int = 0
     waiting_row: int = 0
     turned_row: int = 0
+    split_loop: int = 0
     positions: int = 16
     recompute: float = 0
     asserts: bool = False
@@ -120,7 +124,7 @@ class Policy:
 
 CPU = Policy(
     short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
-    positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
+    split_loop=8, positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
 )  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,

@@ -15,10 +15,10 @@ import torch
 from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.scattering import accumulated, scattered
-from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, corner, count, variables
+from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, corner, variables
 from jitney_lowering.index import min_
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
-from jitney_lowering.ir.values import SCATTERED, Load, Position, Value, constant, position, walk
+from jitney_lowering.ir.values import SCATTERED, Load, Position, Value, constant, cost, position, walk
 from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.gathers import INDICES, indexed, of_dimension
 from jitney_lowering.signals import NoRule
@@ -29,6 +29,7 @@ SCATTERS: dict[Any, Rule] = {}
 
 scatters = registering(SCATTERS)
 
+LONG = 8  # the cost of an element that is computed for itself
 REDUCTIONS = {name: kind for kind, name in SCATTERED.items()}
 
 
@@ -60,10 +61,12 @@ def scatter_reduce(call: Call) -> Tensor:
 def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind: str) -> Tensor:
     allow(call, x, kind, mixed=isinstance(source, Tensor))
     rows = dim != len(x.size) - 1 and not _varies_along(at_index, len(x.size) - 1)
-    known = rows or (dim == len(x.size) - 1 and _are_few(at_index.size, x.size))
+    known = rows or dim == len(x.size) - 1
     call.refuse_unless(call.builder.policy.scatters or known, "places of single elements")
     fits = not isinstance(source, Tensor) or source.dtype is x.dtype
     call.refuse_unless(fits and x.size[dim] != 0, "a source that does not fit")
+    if call.builder.policy.scatters_in_order and not rows:
+        _before(call, at_index, source)
     picks = of_dimension(call, at_index, dim, x.size[dim])
 
     def place(at: Shape) -> Shape:
@@ -72,10 +75,11 @@ def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind:
     return scattered(call.builder, x, at_index.size, place, _values(source, x.dtype), kind)
 
 
-def _are_few(elements: Shape, all_elements: Shape) -> bool:
-    """Is it known that no more elements come than there are, so that the copy of those takes most of the time?"""
-    some, most = (count(size).value for size in (elements, all_elements))
-    return some is not None and most is not None and some <= most
+def _before(call: Call, *given: Any) -> None:
+    """What is long is computed side by side, before it goes one element after the other."""
+    for tensor in given:
+        if isinstance(tensor, Tensor) and tensor.strided is None and cost(tensor.load(corner(tensor.size))) > LONG:
+            call.builder.keep(tensor)
 
 
 def _varies_along(index: Tensor, dim: int) -> bool:

@@ -17,6 +17,7 @@ from jitney_lowering.repeats.expansion import unrolled
 from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.loop_split import with_split_loops
 from jitney_lowering.scheduler.memory.in_place import root
 from jitney_lowering.scheduler.memory.numbers import with_numbers
 from jitney_lowering.scheduler.memory.order import ordered
@@ -104,6 +105,8 @@ def schedule(
     """
     names = Names()
     steps = with_late_counters(program, turned_round(clean(program)), updates)
+    if policy.split_loop:
+        steps = with_split_loops(steps, names, policy.split_loop)
     alone = frozenset(apart)
     steps = [replace(s, apart=True) if isinstance(s, Computed) and alone.intersection(s.nodes) else s for s in steps]
     fused = Fused.of(program, steps, names, policy)

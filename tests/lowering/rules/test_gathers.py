@@ -91,18 +91,18 @@ def test_several_indices_in_a_row_run_as_a_whole() -> None:
     lowered(fn, torch.randn(7, 5), targets(14, 5).reshape(7, 2), whole=["scatter.value"])
 
 
-def test_a_few_elements_of_each_row_are_put_where_they_belong() -> None:
-    """What is copied takes the time. More than there are would go one after the other."""
+def test_elements_of_each_row_are_put_where_they_belong() -> None:
+    """In order. Those of a column, which eager deals out to threads, run as a whole."""
 
     policy = replace(CPU, scatters_in_order=True)
     x, few, many = torch.randn(4, 50), targets(200, 50).reshape(4, 50), targets(204, 50).reshape(4, 51)
     lowered(lambda x, at, source: (x * 2).scatter_add(1, at, source) + 1, x, few, torch.randn(4, 50), policy=policy)
     lowered(lambda x, at: x.exp().scatter(-1, at.clamp(max=0), 3.0), x, few, policy=policy)
+    lowered(lambda x, at, s: x.scatter_add(1, at, s.exp()), x, many, torch.randn(4, 51), policy=policy)
+    lowered(lambda x, at, s: x.scatter_add(1, at, s), x, few, torch.randn(4, 50), policy=policy, dynamic=True)
     whole = ["scatter_add.default"]
-    lowered(lambda x, at, s: x.scatter_add(1, at, s), x, many, torch.randn(4, 51), policy=policy, whole=whole)
-    lowered(
-        lambda x, at, s: x.scatter_add(1, at, s), x, few, torch.randn(4, 50), policy=policy, whole=whole, dynamic=True
-    )
+    rows = few.clamp(max=3)
+    lowered(lambda x, at, s: x.scatter_add(0, at, s), x, rows, torch.randn(4, 50), policy=policy, whole=whole)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
