@@ -103,6 +103,35 @@ class Fusion:
             if sizes not in latest or not self._merge(latest[sizes], at, related=False):
                 latest[sizes] = at
 
+    def merge_readers(self) -> None:
+        """Make one kernel of those that read the same and end in results of the graph, which are there to the end.
+
+        Wherever they are among the others: an optimizer clips all gradients before it reads the first one again.
+        """
+        read = self._read_elsewhere()
+        latest: dict[str, int] = {}
+        for at, item in enumerate(self.items):
+            if not isinstance(item, Group) or not item.members or not self._ends(item, read):
+                continue
+            count = math.prod(v.size.value or 0 for v in item.spine)
+            shared = [name for name in sorted(item.reads) if self._is_large(name, count)]
+            first = max((latest[name] for name in shared if name in latest), default=-1)
+            merged = first >= 0 and self._keeps_nothing(first, item) and self._merge(first, at, related=False)
+            latest |= dict.fromkeys(shared, first if merged else at)
+
+    def _keeps_nothing(self, one: int, later: Group) -> bool:
+        """Is there nothing that one group alone reads and that had to be kept until the later one runs?"""
+        return all(name not in self.maker for name in self.items[one].reads - later.reads)
+
+    def _ends(self, group: Group, read: frozenset[str]) -> bool:
+        return read.isdisjoint(group.makers) and all(
+            m.pointwise and m.step.kind != SCATTER and m.step.loops == group.spine for m in group.members
+        )
+
+    def _is_large(self, name: str, count: int) -> bool:
+        elements = self.program.buffers[name].extent.value
+        return elements is not None and elements >= count > 0
+
     def merge_totals(self) -> None:
         """Make few kernels of many that reduce tensors of equal ranges to numbers, such as the norms of gradients."""
         readers: dict[str, list[int]] = {}
@@ -267,6 +296,7 @@ def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy =
     fusion = Fusion(program, names, policy)
     for number, step in enumerate(steps):
         fusion.add(step, number)
+    fusion.merge_readers()
     if policy.alike:
         fusion.merge_totals()
         fusion.merge_alike()
