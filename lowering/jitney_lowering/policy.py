@@ -64,8 +64,8 @@ class Policy:
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
         scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
             has it where algorithms are to be deterministic. With neither of both, operators that store at computed
-            places run as a whole; with this alone, those do that have another place for every element along another
-            dimension than the last.
+            places run as a whole; with this alone, so do those whose elements each have an index of their own, along
+            another dimension than the last.
         filter_window: elements of the largest window of a convolution of single channels that kernels compute; 0: all
             convolutions are operators that run as a whole.
         streams: is a large matrix that is multiplied by one vector loaded in a kernel that goes on with the products?

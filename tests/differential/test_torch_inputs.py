@@ -7,17 +7,19 @@ import torch
 from differential import torch_inputs
 from testing.wrong_backends import WRONG
 
+from jitney_testing.opinfo.samples import is_chosen
+
 BACKENDS = ("eager", "aot_eager", "llvm_cpu")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_modules(backend: str) -> None:
-    _same([case for case in torch_inputs.module_cases() if case.chosen(0.003)], backend)
+    _same([case for case in torch_inputs.module_cases() if is_chosen(case, 0.003)], backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_optimizers(backend: str) -> None:
-    _same([case for case in torch_inputs.optimizer_cases() if case.chosen(0.04)], backend)
+    _same([case for case in torch_inputs.optimizer_cases() if is_chosen(case, 0.04)], backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -54,10 +53,6 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.table}: {self.name} {self.kind} #{self.index}"
-
-    def chosen(self, fraction: float) -> bool:
-        """Is it among a fixed fraction of all cases?"""
-        return zlib.crc32(str(self).encode()) % 10_000 < fraction * 10_000
 
 
 @dataclass(frozen=True)
@@ -190,11 +185,11 @@ def _without_nested_tensors(kwargs: dict[str, Any]) -> Iterator[None]:
 
 def _scene(module: nn.Module, result: Any, arguments: Any) -> Any:
     """What a call has left, gradients included."""
-    picture: dict[str, Any] = {"result": _detached(result)}
+    picture: dict[str, Any] = {"result": copied(result)}
     outs = [t for t in tensors(result) if t.requires_grad]
     if outs:
         torch.autograd.backward(outs, [t.to(o.dtype) for t, o in zip(fresh_tangents(outs), outs, strict=True)])
-    picture["arguments"] = _detached(arguments)
+    picture["arguments"] = copied(arguments)
     picture["gradients"] = [t.grad for t in tensors(arguments) if t.is_leaf]
     names = dict(module.named_parameters())
     picture["parameters"] = {name: (p.detach().clone(), p.grad) for name, p in names.items()}
@@ -202,11 +197,6 @@ def _scene(module: nn.Module, result: Any, arguments: Any) -> Any:
     for p in names.values():
         p.grad = None
     return picture
-
-
-def _detached(value: Any) -> Any:
-    """A copy that holds on to no graph; ``requires_grad`` stays."""
-    return copied(value)
 
 
 # ------------------------------------------------------------------------------------------------------- optimizers
@@ -219,7 +209,7 @@ def optimizer_cases() -> Iterator[Case]:
 
     for info in optim_db:
         for index, given in enumerate(info.optim_inputs_func(device="cpu")):
-            for way in ("default", "foreach", "fused", "differentiable", "capturable"):
+            for way in ("default", "foreach", "fused", "capturable"):
                 kwargs = _optimizer_arguments(info, given, way)
                 if kwargs is not None:
                     yield Case("optimizers", info.name, way, index, _optimizer_play(info, kwargs))
@@ -231,7 +221,7 @@ def _optimizer_arguments(info: Any, given: Any, way: str) -> dict[str, Any] | No
     if way == "capturable":
         return {**given.kwargs, way: True} if info.has_capturable_arg else None
     known = way in info.supported_impls or (way == "fused" and "cpu" in info.supports_fused_on)
-    return {**given.kwargs, way: True} if known and way != "differentiable" else None
+    return {**given.kwargs, way: True} if known else None
 
 
 def _optimizer_play(info: Any, kwargs: dict[str, Any]) -> Callable[[Compile, bool], Any]:

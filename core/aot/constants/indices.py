@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx
 
 from jitney.aot.constants.host import NUMBERS, HostValues
+from jitney.aot.signals import NotSplit
 from jitney.aot.trace.insertion import insert_traced
 from jitney.torch_compat import torch_private
 
@@ -64,8 +65,8 @@ def slice_constant_indices(
         return
     host = HostValues(graph, constants)
     for node in candidates:
-        # No memory, or an operator that raises: the call will tell.
-        with contextlib.suppress(RuntimeError), torch_private.without_modes(), torch.no_grad():
+        # No memory, or an operator that raises: the call will tell. NotSplit: a backend's rule writes in place.
+        with contextlib.suppress(RuntimeError, NotSplit), torch_private.without_modes(), torch.no_grad():
             dim, places = _places(host, node)
             if places is not None:
                 _rewrite(host, node, dim, places, decompositions)

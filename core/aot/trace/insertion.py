@@ -16,7 +16,7 @@ def insert_traced(
     compute: Callable[..., Tensor | None],
     tensors: Sequence[fx.Node],
     decompositions: Mapping[Any, Callable[..., Any]],
-    fits: Callable[[Tensor], bool] = lambda value: True,
+    fits: Callable[[Tensor], bool],
 ) -> fx.Node | None:
     """Add what a function computes of nodes' values to a graph, in operators that the graph's backend takes.
 
@@ -28,6 +28,9 @@ def insert_traced(
         fits: is this stand-in a result that is wanted?
 
     Returns the node of the result; None, and nothing was added, without one that fits.
+
+    Raises:
+        NotSplit: one of the decompositions writes in place; nothing was added.
     """
     mode = tensors[0].meta["val"].fake_mode
     tracer = AtenTracer(mode, decompositions)

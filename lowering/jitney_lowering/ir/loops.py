@@ -8,7 +8,7 @@ is said yet about fusion, order of loops or memory: that is the schedule's.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -137,6 +137,13 @@ class Computed:
     def loops(self) -> tuple[Var, ...]:
         """All loop variables, outermost first."""
         return self.order or (*self.vars, *self.reduced)
+
+    def places(self) -> Iterator[Index]:
+        """Where it stores, then all that it names by loops: what it loads, positions, where it scatters to."""
+        yield self.place
+        for value in walk(self.value):
+            if isinstance(value, (Load, Position, Put)):
+                yield value.index
 
     @functools.cached_property
     def reads(self) -> frozenset[str]:

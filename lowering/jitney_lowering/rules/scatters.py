@@ -29,7 +29,7 @@ SCATTERS: dict[Any, Rule] = {}
 
 scatters = registering(SCATTERS)
 
-LONG = 8  # the cost of an element that is computed for itself
+COSTLY = 8  # what an element may cost (``cost``) where it is computed by the one thread that puts it in its place
 REDUCTIONS = {name: kind for kind, name in SCATTERED.items()}
 
 
@@ -66,7 +66,7 @@ def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind:
     fits = not isinstance(source, Tensor) or source.dtype is x.dtype
     call.refuse_unless(fits and x.size[dim] != 0, "a source that does not fit")
     if call.builder.policy.scatters_in_order and not rows:
-        _before(call, at_index, source)
+        _keep_costly(call, at_index, source)
     picks = of_dimension(call, at_index, dim, x.size[dim])
 
     def place(at: Shape) -> Shape:
@@ -75,10 +75,10 @@ def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind:
     return scattered(call.builder, x, at_index.size, place, _values(source, x.dtype), kind)
 
 
-def _before(call: Call, *given: Any) -> None:
-    """What is long is computed side by side, before it goes one element after the other."""
+def _keep_costly(call: Call, *given: Any) -> None:
+    """Compute side by side, before, what costs much: the elements go to their places one after the other."""
     for tensor in given:
-        if isinstance(tensor, Tensor) and tensor.strided is None and cost(tensor.load(corner(tensor.size))) > LONG:
+        if isinstance(tensor, Tensor) and tensor.strided is None and cost(tensor.load(corner(tensor.size))) > COSTLY:
             call.builder.keep(tensor)
 
 

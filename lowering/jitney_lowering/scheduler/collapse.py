@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from jitney_lowering.index import Index, Names, Var, equal, index
-from jitney_lowering.ir.values import Position, Put, walk
 from jitney_lowering.scheduler.group import Group, Member
 from jitney_lowering.scheduler.simplify import substituted
 
@@ -41,20 +39,12 @@ def _mergeable(member: Member, outer: Var, inner: Var) -> bool:
     if (outer in member.step.reduced) != (inner in member.step.reduced):
         return False
     # The number of an iteration among the reduced ones is row-major, so an arg reduction does not mind.
-    return all(_linear(place, outer, inner) for place in _places(member))
+    return all(_linear(place, outer, inner) for place in member.step.places())
 
 
 def _linear(place: Index, outer: Var, inner: Var) -> bool:
     one, other = place.stride(outer), place.stride(inner)
     return one is not None and other is not None and equal(one, other * inner.size)
-
-
-def _places(member: Member) -> Iterator[Index]:
-    yield member.step.place
-    yield from (load.index for load in member.loads)
-    for value in walk(member.step.value):
-        if isinstance(value, (Position, Put)):
-            yield value.index
 
 
 def _merge(group: Group, at: int, merged: Var) -> Group:

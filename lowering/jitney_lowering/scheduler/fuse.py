@@ -113,6 +113,8 @@ class Fusion:
         for at, item in enumerate(self.items):
             if not isinstance(item, Group) or not item.members or not self._ends(item, read):
                 continue
+            if any(m.step.kind == SCATTER for m in item.members):  # what it changes must be there before
+                continue
             count = math.prod(v.size.value or 0 for v in item.spine)
             shared = [name for name in sorted(item.reads) if self._is_large(name, count)]
             first = max((latest[name] for name in shared if name in latest), default=-1)
@@ -124,11 +126,12 @@ class Fusion:
         return all(name not in self.maker for name in self.items[one].reads - later.reads)
 
     def _ends(self, group: Group, read: frozenset[str]) -> bool:
-        return read.isdisjoint(group.makers) and all(
-            m.pointwise and m.step.kind != SCATTER and m.step.loops == group.spine for m in group.members
-        )
+        """Is all that it makes made element by element, and read by nobody?"""
+        plain = all(m.pointwise and m.step.loops == group.spine for m in group.members)
+        return plain and read.isdisjoint(group.makers)
 
     def _is_large(self, name: str, count: int) -> bool:
+        """Has the buffer an element for each of so many iterations?"""
         elements = self.program.buffers[name].extent.value
         return elements is not None and elements >= count > 0
 
@@ -213,8 +216,7 @@ class Fusion:
 
     def _is_last(self, group: Group, read: frozenset[str]) -> bool:
         count = math.prod(v.size.value or self.policy.alike for v in group.spine)
-        plain = all(m.pointwise and m.step.loops == group.spine for m in group.members)
-        return plain and count <= self.policy.alike and read.isdisjoint(group.makers)
+        return count <= self.policy.alike and self._ends(group, read)
 
     def _merge(self, one: int, other: int, *, related: bool = True) -> bool:
         """Put the members of ``other`` into ``one``, and nothing into ``other``."""

@@ -6,11 +6,10 @@ iterations in the same order as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from jitney_lowering.index import FloorDiv, Index, Mod, Names, Var, visit
+from jitney_lowering.index import FloorDiv, Mod, Names, Var, visit
 from jitney_lowering.ir.loops import SCANS, Computed, Step
-from jitney_lowering.ir.values import Load, Position, Put, walk
 from jitney_lowering.scheduler.simplify import substituted
 
 
@@ -38,7 +37,7 @@ def _split(step: Computed, names: Names, least: int) -> Computed:
 def _divided(step: Computed, least: int) -> tuple[Var, int] | None:
     """A loop and its greatest divisor that makes whole inner loops; None without one."""
     found: tuple[Var, int] | None = None
-    for place in _places(step):
+    for place in step.places():
         if not any(isinstance(atom, Var) for atom in place.atoms):
             continue
         for node in visit(place):
@@ -50,10 +49,3 @@ def _divided(step: Computed, least: int) -> tuple[Var, int] | None:
             if found is None or size > found[1]:
                 found = var, size
     return found
-
-
-def _places(step: Computed) -> Iterator[Index]:
-    yield step.place
-    for value in walk(step.value):
-        if isinstance(value, Load | Position | Put):
-            yield value.index

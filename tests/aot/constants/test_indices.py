@@ -153,6 +153,17 @@ def test_what_takes_the_place_of_an_operator_is_taken_apart_as_the_backend_wishe
     assert torch.equal(values[0], x[[2, 1, 0]])
 
 
+def test_what_a_backends_rule_writes_in_place_stays_looked_up() -> None:
+    graph, _ = graph_of_a_constant([2, 1, 0])
+
+    def flip(value: Tensor, dims: Sequence[int]) -> Tensor:
+        return torch.empty_like(value).copy_(value)
+
+    before = str(graph)
+    slice_constant_indices(graph, {"_constant0": torch.tensor([2, 1, 0])}, {aten.flip.default: flip})
+    assert str(graph) == before
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 def test_index_select_takes_no_negative_index(dim: int) -> None:
     call, _ = compiled(lambda x: x.index_select(dim, torch.tensor([-1, 0])))
