@@ -7,7 +7,7 @@ from lowering.test_schedule import AGAIN, Maker, kernels
 
 from jitney_lowering.index import Size, Var, index
 from jitney_lowering.ir import Load, Value, apply, constant, load, masked, position, walk
-from jitney_lowering.ir.values import indirect
+from jitney_lowering.ir.values import Checked, checked, indirect
 from jitney_lowering.scheduler import schedule
 from jitney_lowering.scheduler.traffic.masks import exact_range, narrowed, ranges
 
@@ -67,6 +67,27 @@ def test_what_the_mask_is_made_of_is_not_masked() -> None:
     loads = {v.buffer: v for v in walk(made) if isinstance(v, Load)}
     assert loads["w"].mask is None and {loads["x"].mask, loads["y"].mask} == {there}
     assert loads["x"].index == element.index
+
+
+def test_what_a_mask_demands_is_true_where_it_is_read() -> None:
+    x, y = (load(name, index(j), torch.float32) for name in "xy")
+    first, late = compare("lt", j, 7), compare("ge", j, 3)
+    both = apply("and", first, late)
+    chosen = apply("where", late, x, y)
+    assert masked(chosen, both) is masked(x, both)
+    assert masked(apply("where", compare("lt", j, 5), x, y), both) is not masked(x, both)
+    wrong = apply("where", late, x, checked(y, compare("lt", j, 2), "no", IndexError))
+    assert any(isinstance(v, Checked) for v in walk(masked(wrong, both)))  # eager raises, whatever is chosen
+
+
+def test_choices_by_the_same_condition_are_one() -> None:
+    x, y, z = (load(name, index(j), torch.float32) for name in "xyz")
+    here = compare("lt", j, 7)
+    assert apply("where", here, apply("where", here, x, y), z) is apply("where", here, x, z)
+    assert apply("where", here, x, apply("where", here, y, z)) is apply("where", here, x, z)
+    stops = checked(y, compare("lt", j, 2), "no", IndexError)
+    kept = apply("where", here, x, apply("where", here, stops, z))
+    assert any(isinstance(v, Checked) for v in walk(kept))
 
 
 def test_parts_are_computed_by_who_joins_them() -> None:

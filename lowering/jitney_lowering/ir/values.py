@@ -311,8 +311,10 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
                 args = inner.args  # through a type that holds every value of the first one
         if args[0].dtype is result:
             return args[0]
-    if op == "where" and isinstance(args[0], Constant):
-        return args[1] if args[0].value else args[2]
+    if op == "where":
+        args = (args[0], *_chosen(*args))
+        if isinstance(args[0], Constant):
+            return args[1] if args[0].value else args[2]
     if op in _TRUTHS and all(isinstance(a, Constant) and not a.dtype.is_floating_point for a in args):
         return constant(_TRUTHS[op](*(a.value for a in args)), result)  # type: ignore[attr-defined]
     if op in _NEUTRAL and result is torch.bool:
@@ -322,6 +324,22 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
     if op == "cast" and isinstance(args[0], Constant) and _casts_cleanly(args[0].value, result):
         return constant(args[0].value, result)
     return _same(Apply(result, op, args), (Apply, op, args, result))
+
+
+def _chosen(condition: Value, a: Value, b: Value) -> tuple[Value, Value]:
+    """What a choice is made between: of choices by the same condition, what that one chooses.
+
+    What may stop the program stays where it is: nobody may need its value, but the error is wanted.
+    """
+    if isinstance(a, Apply) and a.op == "where" and a.args[0] is condition and not _stops(a.args[2]):
+        a = a.args[1]
+    if isinstance(b, Apply) and b.op == "where" and b.args[0] is condition and not _stops(b.args[1]):
+        b = b.args[2]
+    return a, b
+
+
+def _stops(value: Value) -> bool:
+    return any(isinstance(v, Checked) for v in walk(value))
 
 
 def complex_operation(op: str, args: tuple[Value, ...], dtype: torch.dtype | None = None) -> Value:
@@ -489,12 +507,27 @@ def _rebuilt_access(
     return load(name, place, v.dtype, computed, mask)
 
 
+def conjuncts(mask: Value) -> Iterator[Value]:
+    """What must be true for a mask to be: itself, if it is not several conditions at once."""
+    if isinstance(mask, Apply) and mask.op == "and" and mask.dtype is torch.bool:
+        for part in mask.args:
+            yield from conjuncts(part)
+    yield mask
+
+
 def masked(value: Value, mask: Value, free: Container[Value] = ()) -> Value:
     """The same value for those that read it only where ``mask`` is true: nothing else is loaded or checked elsewhere.
 
-    What the mask is computed of is there anyway. ``free``: loads that may be done anywhere.
+    What the mask is computed of is there anyway, and what it demands is true.
+
+    Args:
+        value: what to rewrite.
+        mask: where it is read.
+        free: loads that may be done anywhere.
     """
     memo: dict[Value, Value] = {v: v for v in walk(mask)}
+    if not _stops(value):
+        memo |= dict.fromkeys(conjuncts(mask), constant(True, torch.bool))
     for v in walk(value):
         if v in memo:
             continue

@@ -94,10 +94,11 @@ def bitwise_not(x: Scalar) -> Scalar:
 @pointwise(
     aten.bitwise_left_shift.Tensor,
     aten.bitwise_left_shift.Tensor_Scalar,
+    aten.bitwise_left_shift.Scalar_Tensor,
     aten.__lshift__.Tensor,
     aten.__lshift__.Scalar,
 )
-def left_shift(a: Scalar, b: Scalar | Number) -> Scalar:
+def left_shift(a: Scalar | Number, b: Scalar | Number) -> Scalar:
     """``a << b``."""
     return two("shl", a, b)
 
@@ -105,9 +106,10 @@ def left_shift(a: Scalar, b: Scalar | Number) -> Scalar:
 @pointwise(
     aten.bitwise_right_shift.Tensor,
     aten.bitwise_right_shift.Tensor_Scalar,
+    aten.bitwise_right_shift.Scalar_Tensor,
     aten.__rshift__.Tensor,
     aten.__rshift__.Scalar,
 )
-def right_shift(a: Scalar, b: Scalar | Number) -> Scalar:
+def right_shift(a: Scalar | Number, b: Scalar | Number) -> Scalar:
     """``a >> b``."""
     return two("shr", a, b)

@@ -105,6 +105,12 @@ def remainder(a: Scalar, b: Scalar | Number) -> Scalar:
     return two("remainder", a, b if a.is_float else divisor(b, "remainder"))
 
 
+@pointwise(aten.remainder.Scalar_Tensor, rounded=(0,))
+def remainder_of_number(a: Number, b: Scalar) -> Scalar:
+    """The same of a number."""
+    return remainder(b.like(a), b)
+
+
 @pointwise(aten.fmod.Tensor, aten.fmod.Scalar, rounded=(1,))
 def fmod(a: Scalar, b: Scalar | Number) -> Scalar:
     """The remainder with the sign of ``a``."""

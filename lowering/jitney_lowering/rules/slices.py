@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.tensor import Shape, Tensor, count
 from jitney_lowering.index import Index, at_most, index
 from jitney_lowering.ir.scalar import Scalar, eq, where
-from jitney_lowering.ir.values import Value, masked, position
+from jitney_lowering.ir.values import Value, constant, masked, position
 from jitney_lowering.rules.joins import converted
 from jitney_lowering.rules.views import position_of, slice_start
 
@@ -33,10 +35,13 @@ def slice_scatter(call: Call) -> Tensor:
         return call.result(part.load)
 
     def inside(i: Index) -> Scalar:
-        here = Scalar(position(i)) < Scalar(position(begin + count * step))
+        end = begin + count * step
+        conditions = [Scalar(position(i)) < Scalar(position(end))] if not at_most(x.size[dim], end) else []
         if begin != 0:
-            here = here & (Scalar(position(i)) >= Scalar(position(begin)))
-        return here if step == 1 else here & eq(Scalar(position((i - begin) % step)), 0)
+            conditions.append(Scalar(position(i)) >= Scalar(position(begin)))
+        if step != 1:
+            conditions.append(eq(Scalar(position((i - begin) % step)), 0))
+        return functools.reduce(operator.and_, conditions, Scalar(constant(True, torch.bool)))
 
     def element(at: Shape) -> Value:
         here = inside(at[dim])

@@ -39,6 +39,7 @@ from jitney_lowering.scheduler.traffic.early import with_early_parts
 from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
+from jitney_lowering.scheduler.traffic.running import with_running_values
 from jitney_lowering.scheduler.traffic.short_results import with_parted_results
 from jitney_lowering.signals import NotRepeated
 
@@ -113,6 +114,7 @@ def schedule(
     if policy.recompute:
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
         fused = placed(less_work(with_early_parts(with_parted_results(fused)), replaced))
+    fused = with_running_values(fused)
     program, items = fused.program, fused.items
     kernels = [
         _native(item, program, into, fresh) if isinstance(item, Extern) and item.is_plain else item

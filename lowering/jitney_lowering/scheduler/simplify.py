@@ -12,11 +12,12 @@ import torch
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, Computed, Extern, Program, Step, Strided, identity
 from jitney_lowering.ir.values import constant, rebuild
+from jitney_lowering.scheduler.traffic.points import along_loops
 
 
 def clean(program: Program) -> list[Step]:
     """The program's steps, fewer and simpler, in the same order."""
-    steps = [_without_unit_loops(s) if isinstance(s, Computed) else s for s in program.steps]
+    steps = [along_loops(_without_unit_loops(s)) if isinstance(s, Computed) else s for s in program.steps]
     steps = [s for s in steps if isinstance(s, Extern) or not any(v.size.value == 0 for v in s.vars)]
     return without_dead(_without_twins(steps, program), program)
 

@@ -405,3 +405,19 @@ def test_nextafter_of_halves_is_a_neighbour_among_halves(dtype: torch.dtype) -> 
     x = torch.tensor([1.0, math.inf, -2.0, 0.0], dtype=dtype)
     five = torch.full_like(x, 5.0)
     assert torch.equal(jitney.compile(torch.nextafter, backend="llvm_cpu")(x, five), torch.nextafter(x, five))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, *FLOATS], ids=lambda d: str(d)[6:])
+def test_numbers_before_the_operator(dtype: torch.dtype) -> None:
+    x = (torch.arange(40) % 7 + 1 if not dtype.is_floating_point else (torch.arange(40) - 20.5) * 0.37).to(dtype)
+
+    def shifted(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return 3 << x, 100 >> x, -5 << x
+
+    def rest(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return 17 % x, -17 % x, torch.remainder(5, x)
+
+    for function in (rest,) if dtype.is_floating_point else (rest, shifted):
+        found = jitney.compile(function, backend="llvm_cpu", fullgraph=True)(x)
+        for got, wanted in zip(found, function(x), strict=True):
+            assert got.dtype is wanted.dtype and torch.equal(got, wanted)

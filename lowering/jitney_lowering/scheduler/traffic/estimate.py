@@ -67,7 +67,7 @@ def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -
         total += LAUNCH + sum(bytes_of(program, name) for name in moved)
         for member in item.members:
             loops = member.step.loops
-            total += work(member.step.value, loops) * guess(product(loops)) / policy.recompute
+            total += work(member.step.value, loops) * guess(product(loops)) / max(policy.recompute, 1)
     return total
 
 

@@ -28,6 +28,7 @@ from jitney_lowering.scheduler.traffic import estimate
 from jitney_lowering.scheduler.traffic.estimate import CACHED, bytes_of, lines, loaded, pinned, work
 from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.masks import narrowed, ranges
+from jitney_lowering.scheduler.traffic.points import along_loops
 
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
@@ -266,7 +267,7 @@ class Recomputation:
                 found = self.recipes[read.buffer].at(read)
                 if found is not None:
                     leaf[read] = found
-        return replace(step, value=rebuild(step.value, leaf)) if leaf else step
+        return along_loops(replace(step, value=rebuild(step.value, leaf))) if leaf else step
 
     def _bytes(self, name: str) -> int:
         return bytes_of(self.program, name)
