@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..row import Row
 from . import (
+    astronomy,
     attention,
     audio,
     biology,
@@ -33,6 +34,7 @@ from . import (
     graph_learning,
     graphics,
     graphs,
+    hydrology,
     images,
     inference,
     language,
@@ -66,6 +68,7 @@ from . import (
     sampling,
     scans,
     searching,
+    seismology,
     serving,
     solvers,
     sound,
@@ -157,4 +160,7 @@ ROWS: tuple[Row, ...] = (
     *studies.ROWS,
     *cameras.ROWS,
     *likelihoods.ROWS,
+    *hydrology.ROWS,
+    *seismology.ROWS,
+    *astronomy.ROWS,
 )
