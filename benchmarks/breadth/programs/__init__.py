@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..row import Row
 from . import (
+    adapters,
     astronomy,
     attention,
     audio,
@@ -11,6 +12,7 @@ from . import (
     bits,
     blocks,
     cameras,
+    chemistry,
     chronicles,
     clustering,
     codecs,
@@ -163,4 +165,6 @@ ROWS: tuple[Row, ...] = (
     *hydrology.ROWS,
     *seismology.ROWS,
     *astronomy.ROWS,
+    *chemistry.ROWS,
+    *adapters.ROWS,
 )
