@@ -25,6 +25,7 @@ from . import (
     detection,
     diffusion,
     earth_and_plasma,
+    effects_and_vehicles,
     environments,
     evaluation,
     experts,
@@ -83,6 +84,7 @@ from . import (
     tabular_and_control,
     token_mixers,
     training_steps,
+    typography,
     vision,
 )
 
@@ -167,4 +169,6 @@ ROWS: tuple[Row, ...] = (
     *astronomy.ROWS,
     *chemistry.ROWS,
     *adapters.ROWS,
+    *typography.ROWS,
+    *effects_and_vehicles.ROWS,
 )

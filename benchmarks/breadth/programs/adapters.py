@@ -88,7 +88,7 @@ def preferences(logits: Tensor, labels: Tensor, chosen: Tensor, beta: float = 2.
 
 
 def preferred_answers(place: Place) -> Made:
-    pairs, length, words = place.size(4, 16), place.size(48, 512), place.size(500, 32_000)
+    pairs, length, words = place.size(4, 6), place.size(48, 512), place.size(500, 32_000)
     labels = place.randint(words, 2 * pairs, length)
     start = place.randint(length // 2, 2 * pairs, 1)
     labels = torch.where(torch.arange(length, device=place.device) < start, -100, labels)

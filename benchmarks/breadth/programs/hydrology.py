@@ -189,7 +189,7 @@ class Catchment(nn.Module):
 
 
 def hbv(place: Place) -> Made:
-    days, b = place.size(30, 30), place.size(128, 131_072)
+    days, b = place.size(30, 16), place.size(128, 131_072)
     return Catchment().to(place.device), (
         12 * place.rand(days, b),
         4 * place.randn(days, b) + 2,

@@ -41,7 +41,7 @@ def virieux(
 
 
 def elastic(place: Place) -> Made:
-    n, m, steps = place.size(100, 1024), place.size(120, 1024), place.size(40, 60)
+    n, m, steps = place.size(100, 1024), place.size(120, 1024), place.size(40, 24)
     density = 2000 + 100 * place.rand(n, m)
     mu = 4e9 + 1e9 * place.rand(n, m)
     edge = torch.minimum(torch.arange(m), torch.arange(m).flip(0)).clamp(max=20).to(place.device)
@@ -205,7 +205,7 @@ class LayeredSite(nn.Module):
 
 
 def site(place: Place) -> Made:
-    n, layers = place.size(4000, 1_000_000), place.size(12, 10)
+    n, layers = place.size(4000, 1_000_000), place.size(12, 6)
     return LayeredSite(layers).to(place.device), (0.1 + 20 * place.rand(n), 0.3 * place.randn(n))
 
 
@@ -356,7 +356,7 @@ def standard_linear_solid(
 
 
 def viscoelastic(place: Place) -> Made:
-    b, n, steps = place.size(8, 4096), place.size(100, 200), place.size(30, 40)
+    b, n, steps = place.size(8, 4096), place.size(100, 200), place.size(30, 24)
     wavelet = torch.sin(torch.arange(steps, device=place.device) * 0.3)
     modulus, quality = 1.0 + place.rand(b, n), 2.0 + place.rand(b, n)
     args = modulus.requires_grad_(), quality.requires_grad_(), wavelet, 0.1 * place.randn(b, steps), steps
