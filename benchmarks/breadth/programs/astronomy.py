@@ -364,7 +364,7 @@ def voigt(
 
 
 def absorption_lines(place: Place) -> Made:
-    lines, n = place.size(30, 400), place.size(800, 40_000)
+    lines, n = place.size(30, 400), place.size(800, 12_000)
     raw = [100 * place.rand(lines), place.randn(lines) - 1, 0.3 * place.randn(lines), 0.2 * place.randn(lines)]
     x = torch.linspace(0, 100, n, device=place.device)
     return voigt, (*(t.requires_grad_() for t in raw), x, 0.5 + 0.5 * place.rand(n))

@@ -235,7 +235,7 @@ def chromatography(
 
 
 def column(place: Place) -> Made:
-    b, solutes, steps = place.size(16, 8192), 3, 30
+    b, solutes, steps = place.size(16, 8192), 3, place.size(30, 24)
     feed = (torch.arange(steps, device=place.device) < 15) * (0.5 + place.rand(b, solutes, 1))
     affinity, capacity = 0.3 * place.randn(b, solutes) - 1, 0.3 * place.randn(b, solutes)
     args = feed, affinity.requires_grad_(), capacity.requires_grad_(), 0.3 * place.rand(b, solutes, steps), steps

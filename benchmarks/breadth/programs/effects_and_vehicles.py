@@ -188,7 +188,7 @@ class AttitudeFilter(nn.Module):
 
 
 def attitudes(place: Place) -> Made:
-    b, n = place.size(64, 32_768), 8
+    b, n = place.size(64, 32_768), place.size(8, 6)
     gravity = torch.tensor([0.0, 0.0, 1.0], device=place.device)
     truth = F.normalize(torch.tensor([1.0, 0, 0, 0], device=place.device) + 0.2 * place.randn(b, n, 4), dim=-1)
     return AttitudeFilter().to(place.device), (0.5 * place.randn(b, n, 3), gravity + 0.2 * place.randn(b, n, 3), truth)

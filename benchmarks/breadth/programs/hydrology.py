@@ -114,7 +114,7 @@ class SoilColumn(nn.Module):
 
 
 def richards(place: Place) -> Made:
-    b, layers, steps = place.size(32, 16_384), 12, 2
+    b, layers, steps = place.size(32, 16_384), 12, place.size(2, 1)
     return SoilColumn(layers).to(place.device), (-80.0 - 40.0 * place.rand(b, layers), 1e-4 * place.rand(b, steps))
 
 
@@ -295,7 +295,7 @@ def water_hammer(head: Tensor, flow: Tensor, closing: Tensor, friction: Tensor) 
 
 
 def pipes(place: Place) -> Made:
-    b, n, steps = place.size(16, 4096), place.size(100, 200), place.size(80, 60)
+    b, n, steps = place.size(16, 4096), place.size(100, 200), place.size(80, 48)
     head = 100 + 20 * place.rand(b, 1) - torch.linspace(0, 2, n, device=place.device)
     flow = (0.2 + 0.2 * place.rand(b, 1)).expand(b, n).clone()
     closing = torch.linspace(1, 0, steps, device=place.device)[:, None] * torch.ones(b, device=place.device)
@@ -355,7 +355,7 @@ def glacier(bed: Tensor, thickness: Tensor, balance: Tensor, steps: int) -> tupl
 
 
 def flowlines(place: Place) -> Made:
-    b, n, steps = place.size(8, 8192), place.size(150, 200), place.size(30, 24)
+    b, n, steps = place.size(8, 8192), place.size(150, 200), place.size(30, 20)
     bed = torch.linspace(3000, 1500, n, device=place.device) + 5 * place.randn(b, n)
     thickness = 50 + 100 * place.rand(b, n)
     balance = torch.linspace(2, -4, n, device=place.device) + 0.1 * place.randn(b, n)

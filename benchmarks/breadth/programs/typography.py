@@ -295,7 +295,7 @@ def pages(place: Place) -> Made:
 
 
 class DistanceFieldText(nn.Module):
-    """Chlumský's several-channel fields: the median of three decides; a field fitted to what letters look like sharp."""
+    """Chlumský's several-channel fields: the median of three decides; a field fitted to letters seen sharp."""
 
     def __init__(self, glyphs: int, side: int) -> None:
         super().__init__()
