@@ -341,7 +341,7 @@ def cars(place: Place) -> Made:
 ROWS: tuple[Row, ...] = (
     Row("program/swept_allpass_phaser", phaser, "training"),
     Row("program/diode_clipper", clipper, "training"),
-    Row("program/ladder_filters", filters),
+    Row("program/ladder_filters", filters, dtype=torch.float16),
     Row("program/plucked_strings", strings, writes=True),
     Row("program/gradient_attitude_filter", attitudes, "training"),
     Row("program/inertial_preintegration", inertial_frames, "training"),
