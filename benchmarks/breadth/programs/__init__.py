@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from ..row import Row
 from . import (
+    adapters,
+    astronomy,
     attention,
     audio,
     biology,
     bits,
     blocks,
     cameras,
+    chemistry,
     chronicles,
     clustering,
     codecs,
@@ -22,6 +25,7 @@ from . import (
     detection,
     diffusion,
     earth_and_plasma,
+    effects_and_vehicles,
     environments,
     evaluation,
     experts,
@@ -33,6 +37,7 @@ from . import (
     graph_learning,
     graphics,
     graphs,
+    hydrology,
     images,
     inference,
     language,
@@ -66,6 +71,7 @@ from . import (
     sampling,
     scans,
     searching,
+    seismology,
     serving,
     solvers,
     sound,
@@ -78,6 +84,7 @@ from . import (
     tabular_and_control,
     token_mixers,
     training_steps,
+    typography,
     vision,
 )
 
@@ -157,4 +164,11 @@ ROWS: tuple[Row, ...] = (
     *studies.ROWS,
     *cameras.ROWS,
     *likelihoods.ROWS,
+    *hydrology.ROWS,
+    *seismology.ROWS,
+    *astronomy.ROWS,
+    *chemistry.ROWS,
+    *adapters.ROWS,
+    *typography.ROWS,
+    *effects_and_vehicles.ROWS,
 )
