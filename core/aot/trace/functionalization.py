@@ -147,9 +147,9 @@ def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, A
         return []
     if any(True for _ in _tensors(subscript)):  # a copy, or values: nothing that could tell where it is
         return []
-    before = unwrapped(target)
+    before, given = unwrapped(target), unwrapped(value)  # either may be made anew for that: part of the graph
     with paused(), torch_private.without_modes(), torch.no_grad():
-        return [(target, before, before[subscript], unwrapped(value))]
+        return [(target, before, before[subscript], given)]
 
 
 def _related(given: Sequence[Any]) -> list[tuple[Any, Any, Any, Any]]:

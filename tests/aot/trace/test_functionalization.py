@@ -220,6 +220,22 @@ def test_channels_last() -> None:
     same(torch.nn.Sequential(conv, torch.nn.BatchNorm2d(2), torch.nn.MaxPool2d(2)), image, close=True)
 
 
+def test_values_at_the_border_are_their_neighbours() -> None:
+    """After other writes: what is assigned is a view of what is written to, and both are made anew for that."""
+
+    def walls(x: torch.Tensor, y: torch.Tensor) -> Any:
+        for _ in range(2):
+            y = y.clone()
+            y[1:-1] = x[1:-1] * 2 + y[1:-1]
+            y[:, 0] = y[:, 1]
+            y[:, -1] = 0.0
+            y[0] = y[-2]
+        return y.clamp(min=0.1)
+
+    same(walls, lambda: (t(4, 5, requires_grad=True), t(4, 5)))
+    same(walls, lambda: (t(4, 5, requires_grad=True), t(4, 5, requires_grad=True)))
+
+
 def test_complex_numbers() -> None:
     def f(x: torch.Tensor) -> Any:
         return x * x, x.conj() * 2, x.abs(), torch.fft.fft(x), x.exp().sum(), torch.resolve_conj(x.conj())
