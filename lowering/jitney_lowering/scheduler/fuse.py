@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from jitney_lowering.index import Index, Names
-from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Program, Step
+from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.matrix_product import MOST_TOGETHER
 from jitney_lowering.ir.values import cost
 from jitney_lowering.policy import CPU, Policy
@@ -29,8 +29,11 @@ FEW = 1 << 16  # elements of buffers that are filled together, so that they are 
 class Fusion:
     """Groups of steps and extern calls, and which must come before which."""
 
-    def __init__(self, program: Program, names: Names, policy: Policy = CPU) -> None:
+    def __init__(
+        self, program: Program, names: Names, policy: Policy = CPU, readers: Mapping[str, Set[int]] | None = None
+    ) -> None:
         self.program = program
+        self.readers = readers or {}
         self.policy = policy
         self.names = names
         self.items: list[Group | Extern] = []
@@ -79,7 +82,7 @@ class Fusion:
                 self.items[at] = joined
                 self.precedence.follow(at, others)
                 return at
-        return self._append(alone(step, number, self.policy), needs, number)
+        return self._append(alone(step, number, self.policy, self.readers), needs, number)
 
     def _merged(self, step: Computed, needs: int) -> int:
         """Make one group of those that the step needs, where that can be; what it needs then."""
@@ -238,7 +241,7 @@ class Fusion:
 
     def _group(self, steps: Sequence[tuple[Computed, int]]) -> Group | None:
         """All the steps, with their numbers, as one group; None if they cannot be one."""
-        group: Group | None = alone(*steps[0], self.policy)
+        group: Group | None = alone(*steps[0], self.policy, self.readers)
         for step, number in steps[1:]:
             group = self._joined(group, step, number) if group else None
         return group
@@ -295,7 +298,7 @@ class Fusion:
 
 def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy = CPU) -> list[Group | Extern]:
     """Groups and extern calls in an order in which they may run."""
-    fusion = Fusion(program, names, policy)
+    fusion = Fusion(program, names, policy, _readers(steps, program))
     for number, step in enumerate(steps):
         fusion.add(step, number)
     fusion.merge_readers()
@@ -305,6 +308,17 @@ def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy =
     if policy.brief:
         fusion.merge_brief()
     return [item for item in fusion.ordered_items() if isinstance(item, Extern) or item.members]
+
+
+def _readers(steps: Sequence[Step], program: Program) -> dict[str, set[int]]:
+    """Buffer -> the numbers of the steps that read it, and -1 if it must be in memory."""
+    found: dict[str, set[int]] = {name: {-1} if b.home is not None else set() for name, b in program.buffers.items()}
+    for name in (*(o.buffer for o in program.outputs if isinstance(o, Strided)), *(c[0] for c in program.checks)):
+        found[name].add(-1)
+    for number, step in enumerate(steps):
+        for name in step.reads:
+            found[name].add(number)
+    return found
 
 
 def _worth(made: Group, first: Group, second: Group) -> bool:

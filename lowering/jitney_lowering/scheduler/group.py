@@ -7,8 +7,9 @@ another one must have been made in the same row. Rows may run in any order and o
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
@@ -18,11 +19,13 @@ from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.single_row import ROW, is_short, is_small, is_total, with_row
 from jitney_lowering.scheduler.spaces import Match, coordinates, match
 
-IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
+IN_REGISTERS = 4  # of as many members one is stored, at least, or about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
 WAITED = 1 << 19  # elements: among fewer, threads have waited sooner than another kernel is launched
 WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced in it
 COLUMNS = 1024  # results that are worth being computed side by side, where each is of few elements
+MOST_OPERATIONS = 1500  # cost of what many members compute, whose results are in registers
+_SOMEBODY = frozenset({-1})
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -68,12 +71,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Members in the order of the program; the first ``depth`` loops of ``spine`` are the rows."""
+    """Members in the order of the program; the first ``depth`` loops of ``spine`` are the rows.
+
+    ``readers``: buffer -> the numbers of the steps that read it, and -1 if it must be in memory.
+    """
 
     spine: tuple[Var, ...]
     depth: int
     members: tuple[Member, ...]
     policy: Policy = CPU
+    readers: Mapping[str, Set[int]] = field(default_factory=dict, compare=False, repr=False)
 
     @functools.cached_property
     def makers(self) -> dict[str, Member]:
@@ -121,8 +128,10 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
     return maker.elementwise and load.index is maker.step.place and maker.step.loops == member.step.loops
 
 
-def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
-    """A group of one step."""
+def alone(
+    step: Computed, number: int, policy: Policy = CPU, readers: Mapping[str, Set[int]] = MappingProxyType({})
+) -> Group:
+    """A group of one step; ``readers``: see ``Group``."""
     if is_total(step) and is_small([step], policy):
         step = with_row(step)
     elif _is_shared(step, policy):
@@ -134,7 +143,7 @@ def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
     elif not member.deferred and member.limit(len(step.loops)) < member.floor(policy):
         member = Member(_by_results(step), number)
     loops = step.loops if member.deferred else member.step.loops
-    return Group(loops, member.limit(len(step.loops)), (member,), policy)
+    return Group(loops, member.limit(len(step.loops)), (member,), policy, readers)
 
 
 def _by_results(step: Computed) -> Computed:
@@ -311,11 +320,22 @@ def _is_scattered(group: Group, member: Member) -> bool:
 
 
 def _fits(group: Group) -> bool:
-    """Has the kernel not too many buffers? Those of rows that are written out are values in registers, most of them."""
-    members, row = len(group.members), group.row
+    """Has the kernel not too many buffers? Those of rows that are written out are values in registers, most of them.
+
+    So is what only members read, each in its own iteration.
+    """
+    members, row, limit = len(group.members), group.row, group.policy.buffer_limit
+    if members + len(group.reads) <= limit:
+        return True
     if members > IN_REGISTERS and row is not None and row <= group.policy.unrolled_row:
-        members //= IN_REGISTERS
-    return len(group.reads) + members <= group.policy.buffer_limit
+        stored = members // IN_REGISTERS
+    else:
+        numbers = {m.number for m in group.members}
+        apart = {load.buffer for m in group.members for load in m.loads if not group.aligned(m, load)}
+        kept = [b for b in group.makers if b in apart or not group.readers.get(b, _SOMEBODY) <= numbers]
+        stored = len(kept) if cost(*(m.step.value for m in group.members)) <= MOST_OPERATIONS else members
+        stored = max(stored, members // IN_REGISTERS)
+    return len(group.reads) + stored <= limit
 
 
 def _is_lopsided(group: Group) -> bool:
