@@ -30,7 +30,7 @@ _counter = itertools.count()
 
 # What the function calls the allocator's functions.
 _ALLOCATION = {
-    "_empty_strided": "empty_strided", "_empty_small": "empty_small", "_empty": "empty", "_fresh": "fresh",
+    "_empty_strided": "empty_strided", "_fresh_small": "fresh_small", "_empty": "empty", "_fresh": "fresh",
 }  # fmt: skip
 
 # Operators that torch also has as functions of its own, which take less time to call: on a CPU a convolution 5 us for
@@ -66,8 +66,8 @@ class Wrapper:
         launch: the backend's part.
         name: the user's function, for the file name in tracebacks.
         allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them; if it has it,
-            ``fresh(size, stride, dtype)`` on the device, and ``empty_small``, as ``empty_strided``, for tensors of less
-            than ``small`` bytes.
+            ``fresh(size, stride, dtype)`` on the device, and ``fresh_small``, as that, for tensors of less than
+            ``small`` bytes.
         device: where temporaries are.
         refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
             waiting until it is known, and an exception.
@@ -343,25 +343,27 @@ class Wrapper:
 
     def vector(self, count: Index, dtype: torch.dtype) -> str:
         """Python text of new memory on the device for so many elements."""
-        if hasattr(self.allocator, "fresh"):
-            return f"_fresh(({self.size(count)},), (1,), {self.constant(dtype)})"
+        fresh = "_fresh" if hasattr(self.allocator, "fresh") else self._fresh_small([count], [index(1)], dtype)
+        if fresh:
+            return f"{fresh}(({self.size(count)},), (1,), {self.constant(dtype)})"
         return f"_empty({self.size(count)}, dtype={self.constant(dtype)}, device={self.constant(self.device)})"
 
     def _empty(self, buffer: Buffer) -> str:
         dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)
         if hasattr(self.allocator, "fresh") and buffer.device == self.device:
             return f"_fresh({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
-        name = "_empty_small" if self._is_small(buffer) else "_empty_strided"
-        return f"{name}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
+        fresh = "" if buffer.device != self.device else self._fresh_small(buffer.size, buffer.stride, buffer.dtype)
+        if fresh:
+            return f"{fresh}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
+        return f"_empty_strided({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
 
-    def _is_small(self, buffer: Buffer) -> bool:
-        known = [n.value for n in (*buffer.size, *buffer.stride)]
-        found = [n for n in known if n is not None]
-        if not hasattr(self.allocator, "empty_small") or len(found) < len(known):
-            return False
-        sizes, strides = found[: len(buffer.size)], found[len(buffer.size) :]
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-        return extent * buffer.dtype.itemsize < self.allocator.small
+    def _fresh_small(self, size: Sequence[Index], stride: Sequence[Index], dtype: torch.dtype) -> str:
+        """What makes a tensor that is known to be small; empty if it is not, or the allocator has nothing for such."""
+        sizes, strides = [n.value for n in size], [n.value for n in stride]
+        if not hasattr(self.allocator, "fresh_small") or None in (*sizes, *strides):
+            return ""
+        extent = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True) if n is not None and step)
+        return "_fresh_small" if extent * dtype.itemsize < self.allocator.small else ""
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return f"({''.join(f'{self.size(i)}, ' for i in items)})"
