@@ -119,6 +119,7 @@ class Glue:
         lines = [f"def _forward_with(ctx, {arguments}):"]
         body = self.scoped(f"r = _forward({arguments})", self.autocast)
         body.append(f"if {' or '.join(f'r[{i}]._is_view()' for i in range(count) if self._is_tensor(i))}: r = _own(r)")
+        body += self._aliases()
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
@@ -152,6 +153,17 @@ class Glue:
             lines.append(f"        return _below{how}saved, ctx.numbers, ({tangents}))")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
         lines.append(f"    return _backward{how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
+        return lines
+
+    def _aliases(self) -> list[str]:
+        """Lines that put outputs into the memory of arguments, where the autograd function gives such back."""
+        lines = ["r = [*r]"] if self.joint.aliases else []
+        for at, view in self.joint.aliases.items():
+            assert isinstance(view.base, Argument)
+            text = f"a{view.base.at}"
+            for step in view.steps:
+                text = self.step(text, step) + ("" if step.item is None else f"[{step.item}]")
+            lines.append(f"r[{at}] = {text}")
         return lines
 
     def _plan(self) -> None:
