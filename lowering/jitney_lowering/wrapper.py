@@ -355,7 +355,8 @@ class Wrapper:
         fresh = "" if buffer.device != self.device else self._fresh_small(buffer.size, buffer.stride, buffer.dtype)
         if fresh:
             return f"{fresh}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
-        return f"_empty_strided({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
+        size, stride = self._tuple(buffer.size), self._tuple(buffer.stride)
+        return f"_empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
     def _fresh_small(self, size: Sequence[Index], stride: Sequence[Index], dtype: torch.dtype) -> str:
         """What makes a tensor that is known to be small; empty if it is not, or the allocator has nothing for such."""
