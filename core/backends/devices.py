@@ -51,7 +51,6 @@ saved_tensors_hooks: Callable[[bool], Any] = torch_private.saved_tensors_hooks
 foreach_copy: Callable[..., Any] = torch_private.foreach_copy
 
 
-
 def _fresh_cpu(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
 

@@ -75,6 +75,8 @@ class Wrapper:
             it when they have been read for the last time? Then kernels are launched one by one, and the function has a
             form ``boxed`` whose inputs die on the way. Else nothing may be set apart.
         kind: of the graph: inference, forward or backward; for profiles.
+        located: the positions of inputs that are tensors, if the caller has their addresses: the function has a form
+            ``located`` that is given these first, as a list; ``given(text)`` is where one is in it.
         instead: what is called in an operator's place with its arguments, for one call of the graph; None for itself.
     """
 
@@ -86,6 +88,7 @@ class Wrapper:
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
     separate: bool = False
     kind: str = ""
+    located: Sequence[int] = ()
     instead: Callable[[Extern], Callable[..., Any] | None] = lambda extern: None
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
@@ -102,6 +105,7 @@ class Wrapper:
         self.views: set[str] = set()  # the arena's
         self.given_floats: dict[str, str] = {}  # buffer of a Python float that the graph is given -> its variable
         self.seen: set[str] = set()  # checks that have been looked at
+        self.addresses = {f"i{n}": at for at, n in enumerate(self.located)}  # variable of an input -> place in ``p``
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.inside: dict[str, str] = {}  # buffer -> the operator of the present run in whose result it is (its buffer)
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
@@ -148,9 +152,15 @@ class Wrapper:
         if self.separate:
             taken = f"    {', '.join(parameters)}, = inputs\n    inputs.clear()\n" if parameters else ""
             self.source = f"def boxed(inputs):\n{taken}{body}def run(*inputs): return boxed([*inputs])\n"
+        elif self.located:
+            tensors = ", ".join(f"i{n}.data_ptr()" for n in self.located)
+            given = ", ".join(parameters)
+            self.source = f"def located(p, {given}):\n{body}def run({given}): return located([{tensors}], {given})\n"
         filename = f"<jitney kernels of {self.name} {next(_counter)}>"
         function: Any = build(self.source, filename, self.namespace, "run")
         function.boxed = self.namespace.get("boxed")
+        if self.located:
+            function.located = self.namespace["located"]
         function.filled = frozenset(
             number for number, o in enumerate(self.program.outputs)
             if isinstance(o, Strided) and o.buffer in self.schedule.filled
@@ -190,10 +200,16 @@ class Wrapper:
         if buffer in self.inside:
             return f"<{self.inside[buffer]}>", index(0)
         tensor = self.tensor(buffer)
+        if tensor in self.addresses and not known.dtype.is_complex:  # which may become another tensor
+            return f"p[{self.addresses[tensor]}]", index(0)
         if tensor not in self.pointers:
             self.pointers[tensor] = f"p_{tensor}"
             self.lines.append(f"p_{tensor} = {tensor}.data_ptr()")
         return self.pointers[tensor], index(0)
+
+    def given(self, address: str) -> int | None:
+        """Where in the list of addresses this one is that ``place`` has said; None if it is not there."""
+        return int(address[2:-1]) if address.startswith("p[") else None
 
     def tensor(self, buffer: str) -> str:
         """Python text of a tensor over all of a buffer."""

@@ -228,7 +228,9 @@ class Glue:
                 call += f"; handed = r[{next(iter(self.joint.tangents))}].grad_fn.handed; r = [*r]"
             return self.scoped(call, False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
-        return self.scoped(f"r = _forward({arguments})", self.autocast, quiet)
+        located = "_overlap" in self.namespace and hasattr(self.namespace["_forward"], "located")
+        call = f"_forward.located(p, {arguments})" if located else f"_forward({arguments})"
+        return self.scoped(f"r = {call}", self.autocast, quiet)
 
     def _given(self, i: int) -> str:
         """An input as autograd sees it."""
@@ -258,7 +260,8 @@ class Glue:
         if not written or (len(tensors) < 2 and not loose):
             return []
         self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
-        return [f"if _overlap(({''.join(f'a{i}, ' for i in tensors)})):", f"    return _eagerly({arguments})"]
+        apart = f"p = _overlap.apart(({''.join(f'a{i}, ' for i in tensors)}))"
+        return [apart, f"if p is None: return _eagerly({arguments})"]
 
     def _without_derivative(self, arguments: str) -> list[str]:
         """Arguments behind which the engine raises if it comes there, for no gradient too."""
