@@ -57,6 +57,18 @@ class Marked(torch.autograd.Function):
         return grad
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 5
+
+
 def viewed_again(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     y = Viewed.apply(x)
     return y, y.view(-1)
@@ -116,6 +128,8 @@ def test_an_argument_that_is_written_to() -> None:
         return z, x
 
     same(written, result)
+    same(lambda x: (Doubled.apply(x), x * 3), result)
+    same(lambda x: Doubled.apply(x.t()).sum() * x, result)
     same(lambda x: (Viewed.apply(x), x.detach().mul_(2)), plain)
 
 
