@@ -262,8 +262,9 @@ class Wrapper:
                 change = f"{self.constant(conjugated)}(i{number})"
                 self.lines.append(f"if i{number}.is_conj() is not {lazy}: i{number} = {change}")
         if taken:
-            self.namespace["_new"] = [InputCheck(self._fact(number, buffer) for number, buffer in taken.items())]
-            given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
+            facts = (self._fact(number, buffer) for number, buffer in taken.items())
+            self.namespace["_new"] = [InputCheck(facts, self.located)]
+            given = "".join(f"i{n}, " for n in range(len(self.program.inputs))) + "addresses=p" * bool(self.located)
             self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
         read = {name for item in self.schedule.items if isinstance(item, Kernel) for name in item.reads}
         for number, name in enumerate(self.program.inputs):
