@@ -51,17 +51,22 @@ class Overlap:
     def _jitney_recipe(self, writer: Writer) -> Recipe:
         return call("jitney.aot.memory_overlap:kept_overlap", *writer.refs((self.written, self.extents)))
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
-        if self.checked is not None and self.fixed and same_addresses(tensors, self.checked, self.every):
-            return False
+    def apart(self, tensors: Sequence[torch.Tensor]) -> list[int] | None:
+        """The addresses of the arguments; None if they share memory.
+
+        Addresses that were found apart once are not looked at again, as long as sizes are fixed. It is the same list
+        then, which nobody changes: who has made something of it need not make it again.
+        """
+        checked = self.checked  # another thread may put another list there
+        if checked is not None and self.fixed and same_addresses(tensors, checked, self.every):
+            return checked
         addresses = [t.data_ptr() for t in tensors]
         if any(overlaps_itself(t.size(), t.stride()) for t in map(tensors.__getitem__, self.loose)):
-            return True
+            return None
         if self._overlap(tensors, addresses):
-            return True
+            return None
         self.checked = addresses
-        return False
+        return addresses
 
     def _overlap(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int]) -> bool:
         extents = [_extent(t) if e is None else e for e, t in zip(self.extents, tensors, strict=True)]

@@ -75,7 +75,9 @@ class CompileRequest:
         cache_key: equal for equal graphs, inputs and options, in every process; None if nothing may be stored.
         updates: outputs that the caller copies into an input when the graph has run: position -> the input's. The
             backend may fill that input itself, after all that can fail, and return it as that output; the callable then
-            has an attribute ``filled``, the set of those positions.
+            has an attribute ``filled``, the set of those positions. The caller asks then where tensors lie: a callable
+            with an attribute ``located`` is called by that, with their addresses, a list, before the inputs. A list
+            that comes again is the same.
         fullgraph: did the user ask for errors (``fullgraph=True``) where something would be done in another way?
         extensions: the options that extensions own.
         arguments: the inputs of the captured graph, for extensions; empty if nobody knows.

@@ -50,7 +50,14 @@ saved_tensors_hooks: Callable[[bool], Any] = torch_private.saved_tensors_hooks
 # Copies tensors into others, in one call: ``(into, from)``.
 foreach_copy: Callable[..., Any] = torch_private.foreach_copy
 
-# ``(size, stride, dtype)`` on the current CUDA device, without the parsing of arguments; None where torch lacks it.
+
+def _fresh_cpu(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+
+
+# ``(size, stride, dtype)`` on the CPU, without the parsing of arguments where torch offers that: half the time.
+fresh_cpu: Callable[..., torch.Tensor] = torch_private.empty_strided_cpu or _fresh_cpu
+# The same on the current CUDA device; None where torch lacks it.
 fresh_cuda: Callable[..., torch.Tensor] | None = torch_private.empty_strided_cuda
 
 # Is torch's profiler running?

@@ -38,7 +38,7 @@ from jitney.torch_compat.out_of_memory import advice, is_exhausted
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 
 # What a backend may say of a compiled graph, as attributes of the callable.
-ATTRIBUTES = ("boxed", "filled", "serialize")
+ATTRIBUTES = ("boxed", "filled", "located", "serialize")
 
 
 @dataclass(frozen=True)

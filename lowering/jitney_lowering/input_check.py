@@ -18,17 +18,22 @@ class InputCheck:
 
     Args:
         facts: of the inputs that are read.
+        located: the numbers of those whose addresses the caller gives.
     """
 
-    def __init__(self, facts: Iterable[Fact]) -> None:
+    def __init__(self, facts: Iterable[Fact], located: Iterable[int] = ()) -> None:
         self.facts = tuple(facts)
+        self.located = tuple(located)
 
     def _jitney_recipe(self, writer: Any) -> list[Any]:
         """For graphs that are stored before they have run."""
-        return ["call", f"{__name__}:InputCheck", [writer.ref(self.facts)]]
+        return ["call", f"{__name__}:InputCheck", writer.refs((self.facts, self.located))]
 
-    def __call__(self, *inputs: Any) -> None:
-        """Raise ``BackendFailed`` if one is something else."""
+    def __call__(self, *inputs: Any, addresses: Sequence[int] = ()) -> None:
+        """Raise ``BackendFailed`` if one is something else, or lies elsewhere."""
+        places = zip(addresses, map(inputs.__getitem__, self.located), strict=True)
+        if any(address != t.data_ptr() for address, t in places if not t.is_complex()):  # which may be a copy by now
+            raise BackendFailed("the addresses that come with a graph's inputs are not theirs")
         for number, dtype, sizes, strides, lazy, text in self.facts:
             tensor = inputs[number]
             if tensor.dtype is not dtype or not (_alike(tensor, sizes, strides) or not tensor.numel()):

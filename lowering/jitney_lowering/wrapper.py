@@ -30,7 +30,7 @@ _counter = itertools.count()
 
 # What the function calls the allocator's functions.
 _ALLOCATION = {
-    "_empty_strided": "empty_strided", "_empty_small": "empty_small", "_empty": "empty", "_fresh": "fresh",
+    "_empty_strided": "empty_strided", "_fresh_small": "fresh_small", "_empty": "empty", "_fresh": "fresh",
 }  # fmt: skip
 
 # Operators that torch also has as functions of its own, which take less time to call: on a CPU a convolution 5 us for
@@ -66,8 +66,8 @@ class Wrapper:
         launch: the backend's part.
         name: the user's function, for the file name in tracebacks.
         allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them; if it has it,
-            ``fresh(size, stride, dtype)`` on the device, and ``empty_small``, as ``empty_strided``, for tensors of less
-            than ``small`` bytes.
+            ``fresh(size, stride, dtype)`` on the device, and ``fresh_small``, as that, for tensors of less than
+            ``small`` bytes.
         device: where temporaries are.
         refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
             waiting until it is known, and an exception.
@@ -75,6 +75,8 @@ class Wrapper:
             it when they have been read for the last time? Then kernels are launched one by one, and the function has a
             form ``boxed`` whose inputs die on the way. Else nothing may be set apart.
         kind: of the graph: inference, forward or backward; for profiles.
+        located: the positions of inputs that are tensors, if the caller has their addresses: the function has a form
+            ``located`` that is given these first, as a list; ``given(text)`` is where one is in it.
         instead: what is called in an operator's place with its arguments, for one call of the graph; None for itself.
     """
 
@@ -86,6 +88,7 @@ class Wrapper:
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
     separate: bool = False
     kind: str = ""
+    located: Sequence[int] = ()
     instead: Callable[[Extern], Callable[..., Any] | None] = lambda extern: None
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
@@ -102,6 +105,7 @@ class Wrapper:
         self.views: set[str] = set()  # the arena's
         self.given_floats: dict[str, str] = {}  # buffer of a Python float that the graph is given -> its variable
         self.seen: set[str] = set()  # checks that have been looked at
+        self.addresses = {f"i{n}": at for at, n in enumerate(self.located)}  # variable of an input -> place in ``p``
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.inside: dict[str, str] = {}  # buffer -> the operator of the present run in whose result it is (its buffer)
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
@@ -148,9 +152,15 @@ class Wrapper:
         if self.separate:
             taken = f"    {', '.join(parameters)}, = inputs\n    inputs.clear()\n" if parameters else ""
             self.source = f"def boxed(inputs):\n{taken}{body}def run(*inputs): return boxed([*inputs])\n"
+        elif self.located:
+            tensors = ", ".join(f"i{n}.data_ptr()" for n in self.located)
+            given = ", ".join(parameters)
+            self.source = f"def located(p, {given}):\n{body}def run({given}): return located([{tensors}], {given})\n"
         filename = f"<jitney kernels of {self.name} {next(_counter)}>"
         function: Any = build(self.source, filename, self.namespace, "run")
         function.boxed = self.namespace.get("boxed")
+        if self.located:
+            function.located = self.namespace["located"]
         function.filled = frozenset(
             number for number, o in enumerate(self.program.outputs)
             if isinstance(o, Strided) and o.buffer in self.schedule.filled
@@ -190,10 +200,16 @@ class Wrapper:
         if buffer in self.inside:
             return f"<{self.inside[buffer]}>", index(0)
         tensor = self.tensor(buffer)
+        if tensor in self.addresses and not known.dtype.is_complex:  # which may become another tensor
+            return f"p[{self.addresses[tensor]}]", index(0)
         if tensor not in self.pointers:
             self.pointers[tensor] = f"p_{tensor}"
             self.lines.append(f"p_{tensor} = {tensor}.data_ptr()")
         return self.pointers[tensor], index(0)
+
+    def given(self, address: str) -> int | None:
+        """Where in the list of addresses this one is that ``place`` has said; None if it is not there."""
+        return int(address[2:-1]) if address.startswith("p[") else None
 
     def tensor(self, buffer: str) -> str:
         """Python text of a tensor over all of a buffer."""
@@ -246,8 +262,9 @@ class Wrapper:
                 change = f"{self.constant(conjugated)}(i{number})"
                 self.lines.append(f"if i{number}.is_conj() is not {lazy}: i{number} = {change}")
         if taken:
-            self.namespace["_new"] = [InputCheck(self._fact(number, buffer) for number, buffer in taken.items())]
-            given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
+            facts = (self._fact(number, buffer) for number, buffer in taken.items())
+            self.namespace["_new"] = [InputCheck(facts, self.located)]
+            given = "".join(f"i{n}, " for n in range(len(self.program.inputs))) + "addresses=p" * bool(self.located)
             self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
         read = {name for item in self.schedule.items if isinstance(item, Kernel) for name in item.reads}
         for number, name in enumerate(self.program.inputs):
@@ -343,25 +360,28 @@ class Wrapper:
 
     def vector(self, count: Index, dtype: torch.dtype) -> str:
         """Python text of new memory on the device for so many elements."""
-        if hasattr(self.allocator, "fresh"):
-            return f"_fresh(({self.size(count)},), (1,), {self.constant(dtype)})"
+        fresh = "_fresh" if hasattr(self.allocator, "fresh") else self._fresh_small([count], [index(1)], dtype)
+        if fresh:
+            return f"{fresh}(({self.size(count)},), (1,), {self.constant(dtype)})"
         return f"_empty({self.size(count)}, dtype={self.constant(dtype)}, device={self.constant(self.device)})"
 
     def _empty(self, buffer: Buffer) -> str:
         dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)
         if hasattr(self.allocator, "fresh") and buffer.device == self.device:
             return f"_fresh({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
-        name = "_empty_small" if self._is_small(buffer) else "_empty_strided"
-        return f"{name}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
+        fresh = "" if buffer.device != self.device else self._fresh_small(buffer.size, buffer.stride, buffer.dtype)
+        if fresh:
+            return f"{fresh}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
+        size, stride = self._tuple(buffer.size), self._tuple(buffer.stride)
+        return f"_empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
-    def _is_small(self, buffer: Buffer) -> bool:
-        known = [n.value for n in (*buffer.size, *buffer.stride)]
-        found = [n for n in known if n is not None]
-        if not hasattr(self.allocator, "empty_small") or len(found) < len(known):
-            return False
-        sizes, strides = found[: len(buffer.size)], found[len(buffer.size) :]
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-        return extent * buffer.dtype.itemsize < self.allocator.small
+    def _fresh_small(self, size: Sequence[Index], stride: Sequence[Index], dtype: torch.dtype) -> str:
+        """What makes a tensor that is known to be small; empty if it is not, or the allocator has nothing for such."""
+        sizes, strides = [n.value for n in size], [n.value for n in stride]
+        if not hasattr(self.allocator, "fresh_small") or None in (*sizes, *strides):
+            return ""
+        extent = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True) if n is not None and step)
+        return "_fresh_small" if extent * dtype.itemsize < self.allocator.small else ""
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return f"({''.join(f'{self.size(i)}, ' for i in items)})"

@@ -279,6 +279,22 @@ def test_a_function_transform_is_loaded_though_it_makes_torch_register_kernels()
         assert story.steps[-1] == wanted
 
 
+def test_a_graph_that_is_given_addresses_is_given_them_when_it_is_loaded() -> None:
+    text = """
+        def fn(a, b, c): return a.mul_(0.5).sub_(b), c.add_(a).sum()
+        def arguments(): return [torch.arange(6.) + n for n in range(3)]
+    """
+
+    def call(fn: Any, module: Any) -> Any:
+        given, others = module.arguments(), module.arguments()
+        return [fn(*given)[1].item(), fn(*given)[1].item(), fn(*others)[1].item(), given]
+
+    for wanted in ("stored", "loaded"):
+        found, expected, story = run(text, call, backend="llvm_cpu")
+        torch.testing.assert_close(found, expected)
+        assert story.steps[-1] == wanted
+
+
 def test_what_vmap_registers_when_it_is_called_first_is_no_kernel_of_the_programs() -> None:
     before = torch_private.program_kernels()
     torch.vmap(torch.sin)(torch.ones(2, 3))

@@ -255,7 +255,7 @@ STEPS: dict[str, Callable[[int], nn.Module]] = {
     "shuffle": lambda c: nn.Sequential(nn.PixelUnshuffle(2), nn.PixelShuffle(2)),
     "chunks": lambda c: _Apply(lambda x: torch.cat([t * n for n, t in enumerate(x.chunk(2, 1), 1)], 1)),
     "rows": lambda c: _Apply(lambda x: x.flatten(2).softmax(-1).view(x.shape)),
-    "last": lambda c: _Apply(lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (x.shape[1],)).permute(0, 3, 1, 2)),
+    "last": lambda c: _Apply(lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (x.shape[1],), eps=0.1).permute(0, 3, 1, 2)),
     "flipped": lambda c: _Apply(lambda x: x.flip(3) + x.roll(1, 2)),
     "column": lambda c: _Apply(lambda x: x * x.amax((2, 3), keepdim=True) - x[:, :, :1]),
     "turned": lambda c: _Apply(lambda x: x.transpose(2, 3).contiguous()),

@@ -119,6 +119,7 @@ class Glue:
         lines = [f"def _forward_with(ctx, {arguments}):"]
         body = self.scoped(f"r = _forward({arguments})", self.autocast)
         body.append(f"if {' or '.join(f'r[{i}]._is_view()' for i in range(count) if self._is_tensor(i))}: r = _own(r)")
+        body += self._aliases()
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
@@ -152,6 +153,17 @@ class Glue:
             lines.append(f"        return _below{how}saved, ctx.numbers, ({tangents}))")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
         lines.append(f"    return _backward{how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
+        return lines
+
+    def _aliases(self) -> list[str]:
+        """Lines that put outputs into the memory of arguments, where the autograd function gives such back."""
+        lines = ["r = [*r]"] if self.joint.aliases else []
+        for at, view in self.joint.aliases.items():
+            assert isinstance(view.base, Argument)
+            text = f"a{view.base.at}"
+            for step in view.steps:
+                text = self.step(text, step) + ("" if step.item is None else f"[{step.item}]")
+            lines.append(f"r[{at}] = {text}")
         return lines
 
     def _plan(self) -> None:
@@ -216,7 +228,9 @@ class Glue:
                 call += f"; handed = r[{next(iter(self.joint.tangents))}].grad_fn.handed; r = [*r]"
             return self.scoped(call, False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
-        return self.scoped(f"r = _forward({arguments})", self.autocast, quiet)
+        located = "_overlap" in self.namespace and hasattr(self.namespace["_forward"], "located")
+        call = f"_forward.located(p, {arguments})" if located else f"_forward({arguments})"
+        return self.scoped(f"r = {call}", self.autocast, quiet)
 
     def _given(self, i: int) -> str:
         """An input as autograd sees it."""
@@ -246,7 +260,8 @@ class Glue:
         if not written or (len(tensors) < 2 and not loose):
             return []
         self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
-        return [f"if _overlap(({''.join(f'a{i}, ' for i in tensors)})):", f"    return _eagerly({arguments})"]
+        apart = f"p = _overlap.apart(({''.join(f'a{i}, ' for i in tensors)}))"
+        return [apart, f"if p is None: return _eagerly({arguments})"]
 
     def _without_derivative(self, arguments: str) -> list[str]:
         """Arguments behind which the engine raises if it comes there, for no gradient too."""

@@ -40,8 +40,10 @@ def _checked(
     looked = False
 
     def run(*inputs: Any) -> Sequence[Any]:
+        return look(compiled(*inputs))
+
+    def look(outputs: Sequence[Any]) -> Sequence[Any]:
         nonlocal looked
-        outputs = compiled(*inputs)
         if not looked or config.verify:
             reason = _difference(outputs, facts, seen)
             if reason:
@@ -49,6 +51,9 @@ def _checked(
             looked = True
         return outputs
 
+    if hasattr(compiled, "located"):
+        located = compiled.located
+        run.located = lambda *inputs: look(located(*inputs))  # type: ignore[attr-defined] # see Backend
     run.boxed = getattr(compiled, "boxed", None)  # type: ignore[attr-defined] # see Backend
     run.filled = getattr(compiled, "filled", frozenset())  # type: ignore[attr-defined] # see CompileRequest.updates
 

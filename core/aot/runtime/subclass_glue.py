@@ -177,7 +177,7 @@ class WrappedGlue(Glue):
             return []
         paths = [self.layout.paths[i] for i in tensors]
         self.namespace["_overlap"] = Overlap([values[i] for i in tensors], [path in written for path in paths])
-        return [f"if _overlap(({''.join(f'{p}, ' for p in paths)})):", f"    return _eagerly({arguments})"]
+        return [f"if _overlap.apart(({''.join(f'{p}, ' for p in paths)})) is None: return _eagerly({arguments})"]
 
     def _value(self, i: int, result: Result) -> str:
         if not isinstance(result, Outer):

@@ -18,7 +18,7 @@ from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
 from jitney.aot.trace.intermediates import Intermediate, Stops, refuse_intermediates, repeats_effects
 from jitney.aot.trace.inverses import only_moved
-from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
+from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, View, root_of
 from jitney.aot.trace.sizes import is_symbolic, refuse_unknown
 from jitney.aot.trace.subclass_layout import Layout
 from jitney.aot.trace.subclass_tracing import Before
@@ -46,6 +46,7 @@ class Joint:
         outputs: nodes (or numbers) that the forward computes: fresh results, then new values of inputs.
         results: what the caller gets, in terms of ``outputs`` and of its own arguments.
         updates: which inputs are written to.
+        aliases: of outputs, by position, that autograd is to see as such in the memory of an argument: what they are.
         tangents: the placeholder of the gradient of an output, by position in ``outputs``; empty for inference.
         gradients: by input: the node of its gradient, None without one.
         intermediates: results that other results are computed from.
@@ -59,6 +60,7 @@ class Joint:
     outputs: list[Any]
     results: list[Result]
     updates: list[Update]
+    aliases: dict[int, View] = field(default_factory=dict)
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
     intermediates: list[Intermediate] = field(default_factory=list)
@@ -213,6 +215,7 @@ def _trace(
         results.outputs,
         results.results,
         results.updates,
+        results.aliases,
         constants=tracer.constants,
         final_state=final_state if keeper.changed() or any(f in DEVICE_CALLS for f, _ in final_state) else [],
         ambient_grad=ambient_grad,

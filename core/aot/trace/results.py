@@ -152,6 +152,8 @@ class Results:
     results: list[Result] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)  # positions of outputs that are results, or what results are views of
+    # Outputs in the memory of an argument whose history an autograd.Function has made: what they are views of.
+    aliases: dict[int, View] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._values: dict[int, Any] = {}  # position in outputs -> functional tensor
@@ -299,7 +301,7 @@ class Results:
 
     # ------------------------------------------------------------------ views
 
-    def _view(self, value: Any, reference: Argument | Output, base: Any) -> View:
+    def _view(self, value: Any, reference: Argument | Output, base: Any) -> View | Output:
         steps = self._steps(self._node(value), self._node(base))
         if steps is None:
             raise NotSplit("a result that shares memory with another tensor and is no view of it")
@@ -312,8 +314,24 @@ class Results:
             steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
         if not steps:  # the same elements, another tensor
             steps = (Step(torch.ops.aten.alias.default, ()),)
+        if seen and _is_of_function(value, base, len(steps)):
+            return self._alias(value, View(reference, steps))
         unseen = self.ambient_grad and torch_private.made_without_grad(value)  # the caller may want its base's gradient
         return View(reference, steps, detached=bool(not cut_off and (unseen or (base.requires_grad and not seen))))
+
+    def _alias(self, value: Any, view: View) -> Output:
+        """A result of an autograd.Function that gives back its argument, or a view of it: its backward is the graph's.
+
+        So it is a result of the graph's own autograd function, as it is one of the program's in eager.
+        """
+        if not isinstance(view.base, Argument) or self.tracer.has_subclasses:
+            raise NotSplit("an autograd.Function gives back its argument, and both are results")
+        several = len(self._groups[functionalization.storage_of(value)]) > 1
+        if several and not isinstance(value.grad_fn, torch.autograd.function.BackwardCFunction):
+            raise NotSplit("an autograd.Function gives back its argument, of which views are results, too")
+        at = self._fresh(value)
+        self.aliases[at] = view
+        return Output(at)
 
     def _nest_views(self) -> None:
         """Views of results that are views themselves are made of these, so that autograd finds the way as in eager."""
@@ -391,6 +409,8 @@ class Results:
                 raise NotSplit("the shape of an input that requires grad changes where autograd does not look")
             if before.after is None:
                 raise NotSplit("an extension's graph writes to its inputs")
+            if any(view.base == Argument(i) for view in self.aliases.values()):
+                raise NotSplit("an autograd.Function gives back an argument that is written to")
             self.updates.append(
                 Update(
                     i,
@@ -423,6 +443,18 @@ def is_hidden(value: Any) -> bool:
         return value.grad_fn is None
     except RuntimeError:  # its base was written to since then, where autograd looked
         return True
+
+
+def _is_of_function(value: Any, base: Any, steps: int) -> bool:
+    """Is an autograd.Function among the operators, no more than so many, that made a view? Its backward is its own."""
+    node = value.grad_fn
+    for _ in range(steps + 1):
+        if node is None or node is base.grad_fn:
+            return False
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        node = node.next_functions[0][0] if node.next_functions else None
+    return False
 
 
 def is_view(node: fx.Node) -> bool:

@@ -474,7 +474,7 @@ class Emitter:
                 strides.append(f"{name}.stride() == {text}")
         symbol_guards = vm.symbols.guards(program.expression)
         related = [*relations.between(vm, program, self.written, found, by_id)]
-        untouched = relations.untouched(program, adopted)
+        untouched = relations.untouched(program, adopted, self.inputs)
         program.write(vm.world.roots)
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)

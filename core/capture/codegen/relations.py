@@ -96,8 +96,14 @@ def _views_of_none(vm: Interpreter, program: Program, found: Sequence[tuple[int,
         yield _call(program, views_of_none, f"{len(leaves)}, ", [*leaves, *others])
 
 
-def untouched(program: Program, adopted: Sequence[Adopted]) -> str:
-    """The condition on attributes and hooks of tensors, where there are many: their own guards are left out."""
+def untouched(program: Program, adopted: Sequence[Adopted], inputs: Mapping[str, int]) -> str:
+    """The condition on attributes and hooks of tensors, where there are many: their own guards are left out.
+
+    Args:
+        program: names the sources.
+        adopted: the tensors.
+        inputs: where in the tuple ``_inputs`` the variables are, if there is one.
+    """
     asked: list[tuple[Source, set[str], bool]] = []
     left_out: list[Guard] = []
     for real, source in adopted:
@@ -110,4 +116,9 @@ def untouched(program: Program, adopted: Sequence[Adopted]) -> str:
         return ""
     program.leave_out(left_out)
     sources, names, without_hooks = zip(*asked, strict=True)
+    places = [inputs.get(program.expression(source)) for source in sources]
+    first = places[0]
+    if first is not None and places == [*range(first, first + len(places))]:  # the tuple has them next to each other
+        function = program.pool.object(Untouched(names, without_hooks))
+        return f"{function}(*_inputs[{first}:{first + len(places)}])"
     return _call(program, Untouched(names, without_hooks), "", sources)

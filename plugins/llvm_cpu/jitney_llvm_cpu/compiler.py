@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
@@ -54,7 +55,8 @@ def compile_graph(
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
-    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=_instead)
+    located = [n for n, v in enumerate(inputs) if isinstance(v, torch.Tensor)] if request.updates else []
+    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, located=located, instead=_instead)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]
     whole = [(str(item.target), NATIVE if item.launched else item.reason) for item in externs]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from jitney.cache.recipes import Recipe, Writer, call
 from jitney_llvm_cpu import shims
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.emit.calls import Call, Make
@@ -21,6 +23,31 @@ from jitney_llvm_cpu.products import call_of, shims_of
 from jitney_lowering import Wrapper, sizes_in
 from jitney_lowering.index import index
 from jitney_lowering.ir import Extern, Kernel
+
+
+class PackedAddresses:
+    """Some of a list of addresses as native code reads them; made once for a list that comes again.
+
+    Args:
+        positions: which.
+    """
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self.positions = list(positions)
+        self.pack = struct.Struct(f"{len(positions)}q").pack
+        self.known: tuple[Sequence[int], bytes] | None = None  # one object, as threads may look at it
+
+    def _jitney_recipe(self, writer: Writer) -> Recipe:
+        return call(f"{__name__}:PackedAddresses", writer.ref(self.positions))
+
+    def __call__(self, addresses: Sequence[int]) -> bytes:
+        """The list itself says that it is known: nobody changes one."""
+        known = self.known
+        if known is not None and known[0] is addresses:
+            return known[1]
+        found = self.pack(*map(addresses.__getitem__, self.positions))
+        self.known = addresses, found
+        return found
 
 
 class Native:
@@ -61,15 +88,25 @@ class Native:
             address = f"{wrapper.constant(address_of)}(room)"
             room = Place(pointers.setdefault(address, len(pointers)), index(0)), tuple(handed)
             after = [f"{', '.join(handed.values())}, = {wrapper.constant(tensors_of)}(room)"]
+        own = [address for address in pointers if wrapper.given(address) is None]
+        given = [address for address in pointers if wrapper.given(address) is not None]
+        numbers = {pointers[address]: number for number, address in enumerate([*own, *given])}
+        places = {name: p if p.made else replace(p, pointer=numbers[p.pointer]) for name, p in places.items()}
+        if room is not None:
+            room = replace(room[0], pointer=numbers[room[0].pointer]), room[1]
         sizes = sizes_in(run, [place.offset for place in places.values()])
         entry = f"e{len(self.entries)}"
         self.entries.append(Entry(entry, run, places, sizes, made, dropped, room))
-        pack = wrapper.constant(struct.Struct(f"{len(pointers)}q").pack)
-        given = "b''"
+        packed = f"{wrapper.constant(struct.Struct(f'{len(own)}q').pack)}({', '.join(own)})"
+        if given:
+            positions = [at for at in map(wrapper.given, given) if at is not None]
+            packed += f" + {wrapper.constant(PackedAddresses(positions))}(p)"
+        numbered = "b''"
         if sizes:
-            given = f"{wrapper.constant(struct.Struct(f'{len(sizes)}q').pack)}({', '.join(map(wrapper.size, sizes))})"
+            pack = wrapper.constant(struct.Struct(f"{len(sizes)}q").pack)
+            numbered = f"{pack}({', '.join(map(wrapper.size, sizes))})"
         threads = wrapper.constant(torch.get_num_threads)
-        text = f"{entry}({pack}({', '.join(pointers)}), {given}, {threads}())"
+        text = f"{entry}({packed}, {numbered}, {threads}())"
         may_fail = any(not isinstance(item, Kernel) for item in run)
         return [*before, f"if {text}: {wrapper.constant(raise_failed)}()" if may_fail else text, *after]
 

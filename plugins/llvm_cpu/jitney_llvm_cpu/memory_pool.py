@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from jitney.backends.devices import is_profiling
+from jitney.backends.devices import fresh_cpu, is_profiling
 
 THRESHOLD = 24 << 20  # bytes: below, the C library keeps what it is given back
 LIMIT = 512 << 20  # bytes kept unused in the process
@@ -44,7 +44,7 @@ class WarmMemory:
             os.register_at_fork(after_in_child=functools.partial(_renew_lock, weakref.ref(self)))
 
     small = THRESHOLD
-    empty_small = staticmethod(torch.empty_strided)
+    fresh_small = staticmethod(fresh_cpu)
 
     def empty_strided(
         self, size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, device: torch.device

@@ -87,6 +87,8 @@ def keepable(
     options: LlvmCpuOptions,
 ) -> Callable[..., Any]:
     """The function of a wrapper, which knows how to be kept."""
+    if "located" in run.__globals__:
+        run.located = run.__globals__["located"]
     run.serialize = lambda: keep(source, run.__globals__, allocation, entries, library, options)
     made: Callable[..., Any] = run
     return made

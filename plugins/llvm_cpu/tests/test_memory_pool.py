@@ -98,9 +98,9 @@ def test_results_below_the_threshold_are_torchs_own() -> None:
     with output_code() as codes:
         compiled(torch.ones(COUNT))
     code = "\n".join(map(str, codes))
-    assert f"_empty_strided(({COUNT}, )" in code and "_empty_small((), ()" in code
+    assert f"_empty_strided(({COUNT}, )" in code and "_fresh_small((), ()" in code
     sized = jitney.compile(lambda x: x + 1, backend="llvm_cpu", dynamic=True, options={"dump": True})
     with output_code() as codes:
         sized(torch.ones(3))
     code = "\n".join(map(str, codes))
-    assert "_empty_small" not in code
+    assert "_fresh_small" not in code

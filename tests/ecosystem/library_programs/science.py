@@ -315,7 +315,7 @@ def torchdiffeq_fixed(compiler: Compiler) -> Outcome:
     return _solver(compiler, "rk4")
 
 
-@program("torchdiffeq", recompiles=24, breaks=40)
+@program("torchdiffeq", recompiles=8, breaks=14)
 def torchdiffeq_adaptive(compiler: Compiler) -> Outcome:
     """An adaptive solver, compiled as a whole."""
     return _solver(compiler, "dopri5")

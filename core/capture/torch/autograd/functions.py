@@ -11,13 +11,14 @@ import contextlib
 import dis
 import operator
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import original_functions
+from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import run_function, run_function_with
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
 from jitney.capture.interpreter.signals import Break
@@ -70,12 +71,14 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     call_args = [value for i, value in enumerate(call_args) if i not in functions]
     apply = run_function_with(cls, functions) if functions else run_function(cls)
     apply.once_differentiable = once  # type: ignore[attr-defined] # backends that trace through it have to know
+    written = [_data(vm, reader, value) for value in reader.written_of(cls, rest)]
     vm.tracer.pause = True
     try:
         with launches.left_out() if reader.launches else contextlib.nullcontext():
             result = vm.tracer.run(apply, tuple(call_args), {})
     finally:
         vm.tracer.pause = False
+    torch.autograd.graph.increment_version(written)
     if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
         raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
     vm.world.assumptions.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
@@ -84,6 +87,19 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         node.meta["opaque"] = launches.WRITES
         launches.written(list(filter(is_stand_in, call_args)))
     return result
+
+
+def _data(vm: Interpreter, reader: Reader, tensor: Any) -> Any:
+    """``tensor.data`` of what a forward writes to so: a tensor of the frame's, by which others see that it is written.
+
+    Autograd counts no such write. What it has saved of the tensor is what is there when the backward runs, as in eager.
+    """
+    tracer = vm.tracer
+    if type(tensor) is not torch_private.FakeTensor or tracer is not vm.world.tracer or tracer.region is not None:
+        raise reader.refusal("writes to something besides its context")
+    if metadata.storage(tensor) in map(metadata.storage, tracer.outside()):
+        raise reader.refusal("writes to the data of a tensor from outside")
+    return vm.native(getattr, tensor, "data")
 
 
 class Reader:
@@ -101,6 +117,8 @@ class Reader:
         self.for_gradient = for_gradient
         self.later = for_gradient  # is it the backward's code, which runs when the guards have long been asked?
         self.launches = False  # are kernels of Triton's launched?
+        self.forward: Any = None  # the function that may write to its arguments' data
+        self.written: set[str] = set()  # the arguments that it writes to
         self.seen: set[tuple[int, bool]] = set()
 
     def check(self, cls: type) -> None:
@@ -110,8 +128,20 @@ class Reader:
         for name, self.later in METHODS.items():
             entry = lookup(self.vm, cls, name)
             function = getattr(entry, "__func__", entry)
+            self.forward = function if name == "forward" else None
             if not original_functions.is_own(function):
                 self.function(function)
+
+    def written_of(self, cls: type, args: Sequence[Any]) -> list[Any]:
+        """Those of ``apply``'s arguments whose data the forward writes to."""
+        code = cls.forward.__code__ if self.written else None  # type: ignore[attr-defined] # it has been read
+        if code is None:
+            return []
+        names = code.co_varnames[: code.co_argcount]
+        if len(names) - len(args) not in (0, 1) or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):  # with ctx or without
+            raise self.refusal("writes to something besides its context")
+        given = dict(zip(names[len(names) - len(args) :], args, strict=True))
+        return [given[name] for name in sorted(self.written)]
 
     def argument(self, value: Any) -> None:
         """What ``apply`` is given, and may not write to: its code runs while the graph is captured, too."""
@@ -174,7 +204,10 @@ class Reader:
         for at, instr in enumerate(instrs):
             inner = instr.op.endswith("DEREF") and (code is not fn.__code__ or instr.argval in code.co_cellvars)
             if instr.op in WRITES and not inner and not _is_of_copy(code, at):
-                raise self.refusal("writes to something besides its context")
+                target = _written_argument(code, at) if fn is self.forward and code is fn.__code__ else None
+                if target is None:
+                    raise self.refusal("writes to something besides its context")
+                self.written.add(target)
             if instr.op.startswith("IMPORT"):
                 raise self.refusal("imports")
             if instr.op in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -300,6 +333,26 @@ def _is_of_copy(code: types.CodeType, at: int) -> bool:
     arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
     return load.argval not in code.co_varnames[:arguments] and all(_stores_copy(info.instrs, i) for i in stores)
+
+
+def _written_argument(code: types.CodeType, at: int) -> str | None:
+    """The argument for which this is ``argument.data[...] = ...``; None if it is something else."""
+    info = decode(code)
+    depth = info.depth_at(at)
+    if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
+        return None
+    before = [(i, info.depth_at(i.index)) for i in reversed(info.instrs[:at])]
+    load = next((i for i, below in before if below is not None and below <= depth - 2), None)
+    if (
+        load is None
+        or not load.op.startswith("LOAD_FAST")
+        or any(i.op in ("SWAP", "COPY") for i in info.instrs[load.index : at])
+    ):
+        return None
+    name, read = _names(load)[-1], info.instrs[load.index + 1]
+    stored = any(i.op.startswith(("STORE_FAST", "DELETE_FAST")) and name in _names(i) for i in info.instrs)
+    is_data = read.op == "LOAD_ATTR" and read.argval == "data" and not read.is_method
+    return name if is_data and not stored and name in code.co_varnames[: code.co_argcount] else None
 
 
 def _names(instr: Instr) -> tuple[str, ...]:

@@ -1,0 +1,126 @@
+"""``autograd.Function`` whose forward writes to its arguments' data, which autograd does not count (torchdiffeq's)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from aot.sides import same
+from helpers import t
+
+
+class Assigned(torch.autograd.Function):
+    """Puts a value into a part of a tensor, past autograd's count of writes."""
+
+    @staticmethod
+    def forward(ctx: Any, room: torch.Tensor, value: torch.Tensor, index: Any) -> torch.Tensor:
+        ctx.index = index
+        room.data[index] = value
+        return room
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        return grad, grad[ctx.index], None
+
+
+class AssignedLater(torch.autograd.Function):
+    """The same without a context in its forward."""
+
+    @staticmethod
+    def forward(room: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        room.data[..., 0] = value
+        return room
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.scale = 2.0
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        return grad * ctx.scale, grad[..., 0]
+
+
+class Rebound(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, room: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        room = room.t()
+        room.data[0] = value
+        return value * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        return None, grad * 2
+
+
+class Direct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, room: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        room[0] = value
+        ctx.mark_dirty(room)
+        return room
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        return grad, grad[0]
+
+
+def stages(x: torch.Tensor) -> torch.Tensor:
+    """A step of Runge and Kutta's, as torchdiffeq writes it."""
+    k = torch.empty(*x.shape, 3)
+    k = Assigned.apply(k, x.sin(), (..., 0))
+    for i in range(2):
+        y = x + torch.sum(k[..., : i + 1] * (x.mean() * 0.1), dim=-1)
+        k = Assigned.apply(k, y.cos(), (..., i + 1))
+    return (k * x.sum()).sum(-1) + k[..., -1]
+
+
+def saved_before(x: torch.Tensor) -> torch.Tensor:
+    """What autograd has saved is seen as it is when the backward runs."""
+    k = x.sin()[..., None].repeat(1, 1, 3)
+    z = k * x[..., None]
+    k = Assigned.apply(k, x.detach(), (..., 1))
+    return k.sum(-1) + z.sum(-1)
+
+
+def seen_elsewhere(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    k = x * 2
+    part, before = k[1:], k[0] + 1
+    Assigned.apply(k, x[0] * 5, 1)
+    return part * 3, before
+
+
+def without_context(x: torch.Tensor) -> torch.Tensor:
+    return AssignedLater.apply(x.cos(), x[..., 1]) * 3
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "stages": stages, "saved before": saved_before, "seen elsewhere": seen_elsewhere, "no context": without_context,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+def test_writes_to_what_the_frame_has_made_are_part_of_the_graph(backend: str) -> None:
+    for program in PROGRAMS.values():
+        for grad in (True, False):
+            same(program, lambda grad=grad: (t(3, 4, requires_grad=grad),), backend=backend, close=True, poke=False)
+
+
+def test_a_row_that_was_looked_up_before_is_eagers_view() -> None:
+    def looked_up(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        k = x * 2
+        row = k[i]
+        Assigned.apply(k, x[0] * 5, 1)
+        return row * 3
+
+    same(looked_up, lambda: (t(3, 4, requires_grad=True), torch.tensor(1)), breaks=None, kept=..., poke=False)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, v: Assigned.apply(x.detach(), v, 1),
+    lambda x, v: Rebound.apply(x * 1, v),
+    lambda x, v: Direct.apply(x * 1, v),
+])  # fmt: skip
+def test_other_writes_are_graph_breaks(function: Any) -> None:
+    same(function, lambda: (t(4, 4), t(4, requires_grad=True)), breaks=1, poke=False)
