@@ -24,7 +24,7 @@ from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
-from jitney.capture.kinds import ALIASES, ATOMS, STAND_INS
+from jitney.capture.kinds import ALIASES, ARRAYS, ATOMS, STAND_INS
 from jitney.capture.marks import (
     DISABLED,
     DISALLOWED,
@@ -55,7 +55,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import conversions, launches
+from jitney.capture.torch import conversions, launches, lazy_modules
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.classes import objects, tensor_classes, torch_function
 from jitney.capture.torch.distributed import collectives
@@ -168,6 +168,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
         return vm.tracer.call_whole(fn, tuple(args), kwargs)
+    if (fn.__module__ or "").startswith("torch.nn.functional") and any(map(_is_instance, (*args, *kwargs.values()))):
+        return bind_arguments(vm, fn, args, kwargs)  # which a graph cannot hold: what it is read for is guarded
     if not (fn.__module__ or "").startswith("torch"):
         args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
         values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]
@@ -195,6 +197,13 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
+def _is_instance(value: Any) -> bool:
+    """Is it an object of a class written in Python, no tensor and no tuple with names?"""
+    kind = type(value)
+    held = kind in PLAIN or kind in ARRAYS or isinstance(value, (torch.Tensor, tuple, type, torch.Generator, np.generic))
+    return bool(kind.__flags__ & HEAP) and not held
+
+
 def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """``nn.Module.__call__`` on a module without hooks is its ``forward``; None where it is more than that."""
     module = args[0]
@@ -204,6 +213,7 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         or lookup(vm, type(module), "_call_impl") is not torch_private.module_call
     ):
         return None
+    lazy_modules.initialise(vm, module, args[1:], kwargs)
     if torch_private.tracing_state() or not _without_hooks(vm, module):
         return None
     for name, hooks in torch_private.global_module_hooks().items():
