@@ -371,7 +371,8 @@ class Rebuilder:
         return self.expr(value.iterator)
 
     def _weakref(self, value: Any) -> str:
-        return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())})")
+        callback = "" if value.__callback__ is None else f", {self.expr(value.__callback__)}"
+        return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())}{callback})")
 
     def _namespace(self, value: Any) -> str:
         name = self.assign(value, f"{self.constant(types.SimpleNamespace)}()")

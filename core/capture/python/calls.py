@@ -176,7 +176,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         refuse_protocol(vm, f"{fn.__qualname__}()", *values)
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
-            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
+            return bind_arguments(vm, fn, args, kwargs)
         if not CALLER.isdisjoint(fn.__code__.co_names):
             raise Break(f"{fn.__module__}.{fn.__qualname__} looks at its caller", "call it outside compiled code")
         if natives.holds_array([*args, *kwargs.values()]):
@@ -568,7 +568,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     functools.partial: _call_partial,
     Reentrant: _call_reentrant,
     ArrayMethod: lambda vm, fn, args, kwargs: vm.handlers.arrays.call(vm, fn, args, kwargs),
-    weakref.ref: _call_weakref,
+    **dict.fromkeys((weakref.ref, weakref.KeyedRef), _call_weakref),
     type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,

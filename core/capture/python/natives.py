@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import trusted
+from jitney._util.ownership import trusted, trusted_function
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
@@ -455,7 +455,9 @@ def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:
     resumed = vm.frames[0].func is None and source is not None and source.kind == "local"
     if args and (resumed or vm.world.is_fresh(args[0])):
         raise GiveUp(f"a weak reference to a {type(args[0]).__qualname__} made by the frame", "make it outside")
-    if len(args) > 1 or cls is not weakref.ref:
+    callback = args[1] if len(args) > 1 else None
+    plain = callback is None or (type(callback) is types.FunctionType and trusted_function(callback))
+    if not plain or cls is not weakref.ref:
         raise Break(f"{cls.__module__}.{cls.__qualname__}() with a callback")
 
 
