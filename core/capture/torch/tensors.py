@@ -572,13 +572,17 @@ class Tracer(TorchFunctionMode):
 
     # ------------------------------------------------------------------ the end
 
-    def take_back(self, count: int) -> bool:
-        """Drop the operations after the first ``count`` nodes, which compute of constants; False: of something else."""
-        nodes = list(self.graph.nodes)
-        last = set(nodes[count:])
-        if any(node.op == "placeholder" or not last.issuperset(node.all_input_nodes) for node in last):
+    def take_back(self, earlier: set[fx.Node], of_inputs: bool = False) -> bool:
+        """Drop the operations since the graph had these nodes, which compute of constants; False: of something else.
+
+        ``of_inputs``: or of what is from outside.
+        """
+        later = [node for node in self.graph.nodes if node not in earlier and node.op != "placeholder"]
+        last = set(later)
+        inputs = {node for node in self.graph.nodes if node.op == "placeholder"} if of_inputs else set[fx.Node]()
+        if not all((last | inputs).issuperset(node.all_input_nodes) for node in last):
             return False
-        for node in reversed(nodes[count:]):
+        for node in reversed(later):
             self.graph.erase_node(node)
         for key in [key for key, node in self.nodes.items() if node in last]:
             del self.nodes[key]
