@@ -81,6 +81,26 @@ def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
     return _guarded(vm, found, found.graph.call_method("item", (truth,)))
 
 
+def host_number(vm: Interpreter, tensor: Any) -> Any:
+    """The integer that a tensor of the host from outside holds: a number from outside, like an attribute's.
+
+    None where it has been written to, or may have been, and where too many forms have been compiled for such numbers.
+    """
+    tracer = vm.tracer
+    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None or tracer.symbols.reads_numbers:
+        return None
+    real, source = tracer.adopted.get(id(tensor), (None, None))
+    whole = type(real) is torch.Tensor and not (real.is_floating_point() or real.is_complex())
+    if not whole or source is None or not _is_of_few(tensor, 1) or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
+        return None
+    found = _Copy(vm)
+    if not found.quiet and (found.is_shared(tensor) or not _are_apart(vm, [real])):
+        return None
+    with torch_private.without_modes():
+        number = real.item()
+    return vm.world.wrap(number, source.attr("item").step("call"))
+
+
 def _guarded(vm: Interpreter, found: _Copy, result: fx.Node) -> bool | None:
     found.graph.output(result)
     module = fx.GraphModule(torch.nn.Module(), in_order(found.graph))
@@ -260,13 +280,13 @@ class _Copy:
         real, source = self.vm.tracer.adopted.get(id(made), (None, None))
         if real is None or source is None or type(real) is not torch.Tensor:
             raise _Unknown
-        if not self.quiet and self._is_shared(made):
+        if not self.quiet and self.is_shared(made):
             raise _Unknown
         placed = self.graph.placeholder(f"t{len(self.given)}")
         self.given[placed] = real, source
         return placed
 
-    def _is_shared(self, made: Any) -> bool:
+    def is_shared(self, made: Any) -> bool:
         """Is there another tensor in its memory, by which the program may have written to it?"""
         known = [other for other in self.vm.tracer.known() if type(other) is torch_private.FakeTensor]
         with torch_private.DisableTorchFunction():
