@@ -48,7 +48,7 @@ _guarded: weakref.WeakKeyDictionary[World, set[int]] = weakref.WeakKeyDictionary
 
 
 def _plain(function: types.FunctionType) -> bool:
-    """Are the defaults plain values, the annotations types or text, and is the function not wrapped?"""
+    """Are the defaults constants, the annotations types or text, and is the function not wrapped?"""
     if "__wrapped__" in vars(function) or "__signature__" in vars(function):
         return False
     named, annotations = function.__kwdefaults__ or {}, function.__annotations__
@@ -59,7 +59,7 @@ def _plain(function: types.FunctionType) -> bool:
     ):
         return False
     defaults = (*(function.__defaults__ or ()), *named.values())
-    return all(type(v) in ATOMS for v in defaults) and all(map(_is_type, annotations.values()))
+    return all(map(World.constant_key, defaults)) and all(map(_is_type, annotations.values()))
 
 
 def _is_type(value: Any) -> bool:
@@ -133,7 +133,7 @@ def _reader(name: str) -> Any:
         if not _known(vm, owner):
             raise Break(f"{type(owner).__qualname__}.{name} of an object from outside", HINT)
         value = vm.native(getattr, owner, name)
-        if name in HELD and type(value) not in ATOMS and not _is_type(value):
+        if name in HELD and not World.constant_key(value) and not _is_type(value):
             raise Break(f"{type(owner).__qualname__}.{name} is a {type(value).__qualname__}", HINT)
         return value
 
@@ -185,8 +185,8 @@ def _apply_defaults(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) ->
     _own(vm, bound, inspect.BoundArguments, "apply_defaults")
     given = bound.arguments
     defaults = [p.default for name, p in bound.signature.parameters.items() if name not in given]
-    if not all(default is inspect.Parameter.empty or type(default) in ATOMS for default in defaults):
-        raise Break("BoundArguments.apply_defaults with defaults that are no plain values", HINT)
+    if not all(map(World.constant_key, defaults)):
+        raise Break("BoundArguments.apply_defaults with defaults that are no constants", HINT)
     vm.native(inspect.BoundArguments.apply_defaults, bound)
     vm.world.mark_fresh(bound.arguments)
     for name, parameter in bound.signature.parameters.items():
