@@ -131,6 +131,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
     begin = time.perf_counter()
     forced: dict[int, Restart] = {}
     lazy: lazy_modules.Initialisation | None = None
+    reads_ahead = False
     for _ in range(MAX_RESTARTS):
         if lazy is not None:  # capture has let go of its own random numbers and modes
             initialised.append(lazy)
@@ -148,6 +149,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             whole=settings.whole,
             foresees=settings.foresees,
         )
+        vm.reads_ahead = reads_ahead
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
@@ -186,6 +188,10 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             vm.arrays.clear()
             vm.adopted_arrays.clear()
         if any(changes):
+            continue
+        if stopped is not None and settings.whole and vm.may_read_ahead:  # for sizes and branches it may do
+            reads_ahead = True
+            forced.clear()
             continue
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()

@@ -371,8 +371,7 @@ class Rebuilder:
         return self.expr(value.iterator)
 
     def _weakref(self, value: Any) -> str:
-        callback = "" if value.__callback__ is None else f", {self.expr(value.__callback__)}"
-        return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())}{callback})")
+        return self.assign(value, f"{self.constant(weakref.ref)}({self.each((value(), value.__callback__))})")
 
     def _namespace(self, value: Any) -> str:
         name = self.assign(value, f"{self.constant(types.SimpleNamespace)}()")

@@ -54,6 +54,8 @@ class Interpreter(abc.ABC):
         self.outside = outside
         self.has_regions = has_regions
         self.foresees = True  # may branches on tensors of the host be guarded?
+        self.reads_ahead = False  # are numbers of such tensors read ahead of a graph that could read them?
+        self.may_read_ahead = False  # has the frame read one that could have been?
         self.witness = witness
         self.watch = world.watch
         self.tracer = world.tracer

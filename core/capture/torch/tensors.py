@@ -573,16 +573,12 @@ class Tracer(TorchFunctionMode):
     # ------------------------------------------------------------------ the end
 
     def take_back(self, earlier: set[fx.Node], of_inputs: bool = False) -> bool:
-        """Drop the operations since the graph had these nodes, which compute of constants; False: of something else.
-
-        ``of_inputs``: or of what is from outside.
-        """
-        later = [node for node in self.graph.nodes if node not in earlier and node.op != "placeholder"]
-        last = set(later)
-        inputs = {node for node in self.graph.nodes if node.op == "placeholder"} if of_inputs else set[fx.Node]()
-        if not all((last | inputs).issuperset(node.all_input_nodes) for node in last):
+        """Drop what the graph has computed since, of constants (or ``of_inputs``); False: of something else."""
+        last = dict.fromkeys(node for node in self.graph.nodes if node not in earlier and node.op != "placeholder")
+        known = {*last, *(self.graph.find_nodes(op="placeholder") if of_inputs else ())}
+        if not all(known.issuperset(node.all_input_nodes) for node in last):
             return False
-        for node in reversed(later):
+        for node in reversed(last):
             self.graph.erase_node(node)
         for key in [key for key, node in self.nodes.items() if node in last]:
             del self.nodes[key]

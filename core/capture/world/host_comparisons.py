@@ -87,14 +87,17 @@ def host_number(vm: Interpreter, tensor: Any) -> Any:
     None where it has been written to, or may have been, and where too many forms have been compiled for such numbers.
     """
     tracer = vm.tracer
-    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None or tracer.symbols.reads_numbers:
+    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None:
         return None
     real, source = tracer.adopted.get(id(tensor), (None, None))
     whole = type(real) is torch.Tensor and not (real.is_floating_point() or real.is_complex())
     if not whole or source is None or not _is_of_few(tensor, 1) or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
         return None
+    if tracer.symbols.reads_numbers and not vm.reads_ahead:  # in the graph, if that will do
+        vm.may_read_ahead = True
+        return None
     found = _Copy(vm)
-    if not found.quiet and (found.is_shared(tensor) or not _are_apart(vm, [real])):
+    if not found.is_as_it_was(tensor) or not (found.quiet or _are_apart(vm, [real])):
         return None
     with torch_private.without_modes():
         number = real.item()
@@ -275,6 +278,17 @@ class _Copy:
     def _is_as_made(self, made: Any) -> bool:
         """Has nobody written to its memory?"""
         return self.quiet and metadata.version_of(made) >= 0 and metadata.storage(made) not in self.written
+
+    def is_as_it_was(self, given: Any) -> bool:
+        """Has the frame left a tensor from outside alone?"""
+        node = self.vm.tracer.nodes.get(id(given))
+        if node is None:
+            return self.quiet or not self.is_shared(given)
+        try:
+            self.tensor(node)
+        except _Unknown:
+            return False
+        return True
 
     def _input(self, node: fx.Node, made: Any) -> fx.Node:
         real, source = self.vm.tracer.adopted.get(id(made), (None, None))

@@ -11,7 +11,7 @@ from torch import nn
 
 import jitney
 from jitney.errors import BackendFailed
-from tests.helpers import check_made, check_scenario
+from helpers import check_made, check_scenario
 
 
 class Encoder(nn.Module):
