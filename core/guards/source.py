@@ -115,7 +115,9 @@ class Source:
         """The child for a call with these constants, positional ones and pairs of named ones."""
         return self._step_like("call_with", arguments)
 
-    def given_to(self, function: Any, before: tuple[Any, ...], after: tuple[Any, ...], named: tuple[Any, ...]) -> Source:
+    def given_to(
+        self, function: Any, before: tuple[Any, ...], after: tuple[Any, ...], named: tuple[Any, ...]
+    ) -> Source:
         """The child for a call of this function with the object among constants."""
         return self._step_like("given_to", (function, before, after, named))
 

@@ -178,7 +178,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         refuse_protocol(vm, f"{fn.__qualname__}()", *values)
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
-            return bind_arguments(vm, fn, args, kwargs)
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
         if not CALLER.isdisjoint(fn.__code__.co_names):
             raise Break(f"{fn.__module__}.{fn.__qualname__} looks at its caller", "call it outside compiled code")
         if natives.holds_array([*args, *kwargs.values()]):
@@ -202,7 +202,9 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _is_instance(value: Any) -> bool:
     """Is it an object of a class written in Python, no tensor and no tuple with names?"""
     kind = type(value)
-    held = kind in PLAIN or kind in ARRAYS or isinstance(value, (torch.Tensor, tuple, type, torch.Generator, np.generic))
+    held = (
+        kind in PLAIN or kind in ARRAYS or isinstance(value, (torch.Tensor, tuple, type, torch.Generator, np.generic))
+    )
     return bool(kind.__flags__ & HEAP) and not held
 
 

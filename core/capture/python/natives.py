@@ -60,7 +60,7 @@ from jitney.capture.python.containers import (
 )
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.torch import conversions
-from jitney.capture.world.host_comparisons import host_comparison
+from jitney.capture.world.host_comparisons import host_comparison, host_number
 from jitney.capture.world.record import ABSENT
 
 if TYPE_CHECKING:
@@ -353,6 +353,9 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
         if cls is int and type(value) is torch.SymFloat and vm.symbols.scalars.is_unknown(value):
             return vm.symbols.scalars.truncated(value)
         if is_stand_in(value):
+            number = host_number(vm, value) if cls in (int, float) else None
+            if number is not None:
+                return _make_number(vm, cls, [number], {})
             number = conversions.converted(vm, cls, value)
             if number is not conversions.UNREAD:
                 return number

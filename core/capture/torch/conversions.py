@@ -19,7 +19,6 @@ from jitney.capture.kinds import ARRAYS, is_stand_in
 from jitney.capture.numpy.constants import constant_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.symbols import SYMBOLIC
-from jitney.capture.world.host_comparisons import host_number
 from jitney.torch_compat import torch_private
 
 special = FunctionTable()
@@ -95,9 +94,6 @@ def converted(vm: Any, cls: type, tensor: Any) -> Any:
     batch = _batch(tracer, tensor)
     if batch is not None:
         return batch if cls is int else UNREAD
-    there = host_number(vm, tensor)
-    if there is not None:
-        return there if cls is int and type(there) is not bool else vm.call(cls, there)
     numbers = tracer.symbols.reads_numbers and tensor.numel() == 1 and constant_of(tracer, tensor) is None
     if not numbers or cls not in (int, float) or (cls is int and tensor.dtype in FLOATS):
         return UNREAD
@@ -108,12 +104,6 @@ def converted(vm: Any, cls: type, tensor: Any) -> Any:
     if cls is int and tensor.dtype is torch.bool:
         tensor = vm.native(tensor.to, torch.int64)
     return number(tracer, tensor)
-
-
-@special(torch.Tensor.item)
-def _item(vm: Any, args: Args, kwargs: Kwargs) -> Any:
-    there = host_number(vm, args[0])
-    return vm.native(torch.Tensor.item, args[0]) if there is None else there
 
 
 def _listed(tracer: Any, tensor: Any) -> Any:

@@ -83,23 +83,26 @@ def class_asked(vm: Interpreter, value: Any) -> None:
         vm.classes_asked.add(id(value))
 
 
-def initialise(vm: Interpreter, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+def initialise(vm: Interpreter, called: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Where this is the first call of a lazy module, capture starts over with its parameters made.
 
     Not where the frame could tell, or numbers would be drawn in another order.
     """
-    if not isinstance(module, LazyModuleMixin):
+    if not isinstance(called, LazyModuleMixin):
         return
+    module: Any = called
     record = vm.world.record_of(module)
+    kind: Any = type(module)
+    missing = uninitialised(module)
     hook = next(iter(module._forward_pre_hooks.values()), None)
     if (
         record is None
         or record.dict_record is not None  # the frame has looked into it
         or id(module) in vm.classes_asked
-        or not trusted(type(module))
+        or not trusted(kind)
         or getattr(hook, "__func__", None) is not HOOK
         or getattr(hook, "__self__", None) is not module
-        or not all(map(is_own, (HOOK, type(module).initialize_parameters)))
+        or not all(map(is_own, (HOOK, kind.initialize_parameters)))
         or torch_private.global_module_hooks()["torch.nn.modules.module._global_forward_pre_hooks"]
         or vm.tracer.fake_mode.draws
         or vm.tracer.open_scopes
@@ -108,7 +111,7 @@ def initialise(vm: Interpreter, module: Any, args: list[Any], kwargs: dict[str, 
         return
     if not all(type(v) in (*STAND_INS, *ATOMS) for v in (*args, *kwargs.values())):
         return
-    if any(id(tensor) in vm.tracer.stand_ins for tensor in uninitialised(module)):
+    if any(id(tensor) in vm.tracer.stand_ins for tensor in missing):
         return
     with torch_private.without_modes():
         given = tuple(map(_without_data, args)), {k: _without_data(v) for k, v in kwargs.items()}

@@ -20,12 +20,15 @@ from torch import fx
 from jitney.capture import metadata
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.constants import constant_of
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.guards import Source
 from jitney.guards.host_tensors import Apart, HostComparison
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 MOST = 64  # operations of one comparison
 FEW = 64  # elements of a tensor that a branch is computed of
@@ -81,6 +84,12 @@ def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
     return _guarded(vm, found, found.graph.call_method("item", (truth,)))
 
 
+@special(torch.Tensor.item)
+def _item(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    number = host_number(vm, args[0])
+    return vm.native(torch.Tensor.item, *args) if number is None else number
+
+
 def host_number(vm: Interpreter, tensor: Any) -> Any:
     """The integer that a tensor of the host from outside holds: a number from outside, like an attribute's.
 
@@ -89,9 +98,10 @@ def host_number(vm: Interpreter, tensor: Any) -> Any:
     tracer = vm.tracer
     if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None:
         return None
-    real, source = tracer.adopted.get(id(tensor), (None, None))
-    whole = type(real) is torch.Tensor and not (real.is_floating_point() or real.is_complex())
-    if not whole or source is None or not _is_of_few(tensor, 1) or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
+    if id(tensor) not in tracer.adopted or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
+        return None
+    real, source = tracer.adopted[id(tensor)]
+    if type(real) is not torch.Tensor or real.is_floating_point() or not _is_of_few(tensor, 1):
         return None
     if tracer.symbols.reads_numbers and not vm.reads_ahead:  # in the graph, if that will do
         vm.may_read_ahead = True

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import check_made, check_scenario
 from torch import nn
 
 import jitney
 from jitney.errors import BackendFailed
-from helpers import check_made, check_scenario
 
 
 class Encoder(nn.Module):
