@@ -24,7 +24,7 @@ from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
-from jitney.capture.kinds import ALIASES, ARRAYS, ATOMS, STAND_INS
+from jitney.capture.kinds import ALIASES, ATOMS, STAND_INS
 from jitney.capture.marks import (
     DISABLED,
     DISALLOWED,
@@ -47,6 +47,7 @@ from jitney.capture.python.c_boundary import (
     default_equality,
     expose,
     has_tensor,
+    is_opaque_instance,
     printable,
     python_method,
     refuse_opaque,
@@ -62,6 +63,7 @@ from jitney.capture.torch.classes import objects, tensor_classes, torch_function
 from jitney.capture.torch.distributed import collectives
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.torch.tensors import NeedsValue
 from jitney.capture.world.reads import records_read
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.capture.world.writes import writes
@@ -170,7 +172,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
         return vm.tracer.call_whole(fn, tuple(args), kwargs)
-    if (fn.__module__ or "").startswith("torch.nn.functional") and any(map(_is_instance, (*args, *kwargs.values()))):
+    if (fn.__module__ or "").startswith("torch.nn.functional") and any(map(is_opaque_instance, (*args, *kwargs.values()))):
         return bind_arguments(vm, fn, args, kwargs)  # which a graph cannot hold: what it is read for is guarded
     if not (fn.__module__ or "").startswith("torch"):
         args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
@@ -191,21 +193,17 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         natives.guard_members(vm, args[0])
     if fn.__module__.startswith("importlib"):
         vm.world.assumptions.keep_private(f"what {fn.__qualname__} finds")
-    result = vm.native(fn, *args, **kwargs)
+    try:
+        result = vm.native(fn, *args, **kwargs)
+    except NeedsValue:  # of what it decides by, its code may have a way
+        if not fn.__module__.startswith("torch.nn.functional"):
+            raise
+        return bind_arguments(vm, fn, args, kwargs)
     if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:
         vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")
     if hasattr(type(result), "__next__"):
         raise Break(f"{fn.__module__}.{fn.__qualname__} gives an iterator")
     return result
-
-
-def _is_instance(value: Any) -> bool:
-    """Is it an object of a class written in Python, no tensor and no tuple with names?"""
-    kind = type(value)
-    held = (
-        kind in PLAIN or kind in ARRAYS or isinstance(value, (torch.Tensor, tuple, type, torch.Generator, np.generic))
-    )
-    return bool(kind.__flags__ & HEAP) and not held
 
 
 def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:

@@ -18,6 +18,7 @@ from jitney.capture.interpreter.signals import Initialise
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.original_functions import is_own
 from jitney.capture.python.c_boundary import specialise
+from jitney.capture.world.record import Record
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.rng_state import RandomStates
 
@@ -97,7 +98,7 @@ def initialise(vm: Interpreter, called: Any, args: list[Any], kwargs: dict[str, 
     hook = next(iter(module._forward_pre_hooks.values()), None)
     if (
         record is None
-        or record.dict_record is not None  # the frame has looked into it
+        or _is_looked_into(record.dict_record)
         or id(module) in vm.classes_asked
         or not trusted(kind)
         or getattr(hook, "__func__", None) is not HOOK
@@ -116,6 +117,13 @@ def initialise(vm: Interpreter, called: Any, args: list[Any], kwargs: dict[str, 
     with torch_private.without_modes():
         given = tuple(map(_without_data, args)), {k: _without_data(v) for k, v in kwargs.items()}
     raise Initialise(Initialisation(module, *given, vm.steps))
+
+
+def _is_looked_into(attributes: Record | None) -> bool:
+    """Has the frame found something among the module's attributes, or written to them?"""
+    if attributes is None:
+        return False
+    return attributes.dirty or attributes.content is not None or bool(attributes.source.children)
 
 
 def _without_data(value: Any) -> Any:

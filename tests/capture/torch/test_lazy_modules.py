@@ -68,6 +68,7 @@ class Own(nn.LazyLinear):
 
 PROGRAMS: dict[str, tuple[Callable[[], Any], tuple[int, ...], int]] = {
     "sequential": (lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(3)), (2, 5), 0),
+    "by itself": (lambda: nn.LazyConv1d(4, 3), (2, 3, 8), 0),
     "several": (Encoder, (2, 3, 8), 0),
     "numbers drawn before": (Drops, (2, 5), 1),
     "isinstance": (lambda: Asks(lambda m: isinstance(m, nn.LazyLinear)), (2, 5), 1),

@@ -500,3 +500,11 @@ def test_options_that_a_function_of_torchs_gets_as_an_object() -> None:
         options = nn.LinearCrossEntropyOptions(allow_retain_graph=True, **options)
         loss = nn.LinearCrossEntropyLoss(3, 5, options=options)
         check(loss, torch.randn(4, 3), torch.tensor([0, 1, 4, 2]), graphs=1, breaks=0)
+
+
+def test_functions_of_torchs_that_check_numbers_are_looked_into() -> None:
+    """``F.gaussian_nll_loss`` raises where a variance is negative."""
+    loss = nn.GaussianNLLLoss(full=True)
+    x, target = torch.randn(70, 2), torch.randn(70, 2)
+    check(lambda x, y, v: loss(x, y, v.exp()), x, target, torch.randn(70, 2), graphs=1, breaks=0)
+    check(lambda x, y, v: loss(x, y, v * 1), x, target, torch.randn(70, 2), raises=ValueError, skips=None)
