@@ -42,7 +42,6 @@ BREAKS: dict[str, tuple[str, str]] = {
     "np.flip": ("float32", "is not captured"),
     "np.unique": ("float32", "is not captured"),
     "logspace": ("float32", "is not captured"),
-    "x.item": ("float32", "is not captured"),
     "np.add.reduce": ("float32", "ufunc.reduce"),
     "np.multiply.outer": ("float32", "ufunc.outer"),
     "np.add.at": ("float32", "ufunc.accumulate"),
