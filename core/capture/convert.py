@@ -131,11 +131,11 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
     begin = time.perf_counter()
     forced: dict[int, Restart] = {}
     lazy: lazy_modules.Initialisation | None = None
+    unable: set[int] = set()  # lazy modules that refuse the arguments: the program's call is to raise
     reads_ahead = False
     for _ in range(MAX_RESTARTS):
         if lazy is not None:  # capture has let go of its own random numbers and modes
-            initialised.append(lazy)
-            _initialise(lazy)
+            lazy_modules.run(lazy, initialised, unable)
             lazy = None
         vm = Loop(
             settings.handlers,
@@ -150,6 +150,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             foresees=settings.foresees,
         )
         vm.reads_ahead = reads_ahead
+        vm.classes_asked |= unable
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
@@ -200,13 +201,6 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             captured.verify()
         return captured
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")
-
-
-def _initialise(lazy: lazy_modules.Initialisation) -> None:
-    try:
-        lazy.run()
-    except Exception as error:
-        raise GiveUp(f"a {lazy.kind.__qualname__} cannot be initialised: {type(error).__name__}") from None
 
 
 def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None]:

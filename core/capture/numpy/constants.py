@@ -21,8 +21,9 @@ FOLDED = frozenset(
         "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
         "permute transpose t T triu tril getitem unbind select stack cat "
         "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
-        "floor ceil round trunc clamp min max amin amax minimum maximum sum prod mean cumsum cumprod flip sort argsort argmax "
-        "argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where nonzero numel"
+        "floor ceil round trunc clamp min max amin amax minimum maximum sum prod mean cumsum cumprod flip sort argsort "
+        "argmax argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where "
+        "nonzero numel"
     ).split()
 )
 

@@ -172,7 +172,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
         return vm.tracer.call_whole(fn, tuple(args), kwargs)
-    if (fn.__module__ or "").startswith("torch.nn.functional") and any(map(is_opaque_instance, (*args, *kwargs.values()))):
+    functional = (fn.__module__ or "").startswith("torch.nn.functional")
+    if functional and any(map(is_opaque_instance, (*args, *kwargs.values()))):
         return bind_arguments(vm, fn, args, kwargs)  # which a graph cannot hold: what it is read for is guarded
     if not (fn.__module__ or "").startswith("torch"):
         args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
@@ -196,7 +197,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     try:
         result = vm.native(fn, *args, **kwargs)
     except NeedsValue:  # of what it decides by, its code may have a way
-        if not fn.__module__.startswith("torch.nn.functional"):
+        if not functional:
             raise
         return bind_arguments(vm, fn, args, kwargs)
     if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:

@@ -42,7 +42,7 @@ class Initialisation:
         self.module, self.args, self.kwargs, self.step = module, args, kwargs, step
 
     def run(self) -> None:
-        """Make the parameters. What torch raises is for the program: it raises again where the frame runs eagerly."""
+        """Make the parameters. Raises what torch raises."""
         module = self.module
         self.kind = type(module)
         self.attributes = dict(vars(module))
@@ -64,6 +64,17 @@ class Initialisation:
             tensor.data = data
             tensor.__class__ = kind
         self.generators.put_back()
+
+
+def run(lazy: Initialisation, initialised: list[Initialisation], unable: set[int]) -> None:
+    """Make a module's parameters; where torch raises, all is as it was."""
+    try:
+        lazy.run()
+    except Exception:
+        lazy.undo()
+        unable.add(id(lazy.module))
+    else:
+        initialised.append(lazy)
 
 
 def undo(initialised: list[Initialisation], since: int = 0) -> None:

@@ -106,6 +106,19 @@ def test_raises_what_eager_raises() -> None:
         jitney.compile(convolution, backend="eager")(torch.randn(2, 5))
     assert type(convolution) is nn.LazyConv2d
 
+    class Tries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.LazyLinear(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                return convolution(x)
+            except RuntimeError:
+                return self.linear(x)
+
+    check_made(Tries, torch.randn(2, 5), breaks=1)
+
 
 def test_failed_compilation_leaves_it_lazy() -> None:
     def fails(graph: Any, inputs: Any) -> Any:
