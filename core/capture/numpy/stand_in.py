@@ -16,7 +16,7 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS
-from jitney.capture.numpy.constants import constant_of, unwritten, uses
+from jitney.capture.numpy.constants import constant_of, is_exact, unwritten, uses
 from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.memory import from_scalar
 from jitney.guards import Source
@@ -84,9 +84,10 @@ class Array:
         with torch_private.without_modes():
             given = {n: from_scalar(a.known) if a.scalar else a._real().clone() for n, a in arrays.items()}
         real = constant_of(tracer, self.tensor, given)
-        if real is None:
+        used = uses(tracer, self.tensor, given) if real is not None else ()
+        if real is None or not (all(arrays[n].scalar for n in used) or is_exact(tracer, self.tensor, given)):
             return None
-        for node in uses(tracer, self.tensor, given):
+        for node in used:
             arrays[node]._settle()
         with torch_private.without_modes():
             return real.numpy()[()]
