@@ -414,7 +414,8 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
     source = None if constant else _of_cached_method(vm, fn, args, kwargs)
     if constant or source is not None:
-        only_computes = vm.tracer.take_back(nodes, source is not None and not vm.tracer.mutates_inputs())
+        early = source is not None and not vm.tracer.mutates_inputs() and not vm.tracer.changes_state
+        only_computes = vm.tracer.take_back(nodes, early)  # guards ask the cache before the frame has done anything
     else:
         only_computes = nodes.issuperset(vm.tracer.graph.nodes)
     if _traces(vm) != before or not only_computes:
@@ -441,7 +442,7 @@ def _of_cached_method(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> S
     at = others[0]
     record = vm.world.record_of(args[at])
     by_identity = default_equality(vm, args[at]) and lookup(vm, type(args[at]), "__hash__") is object.__hash__
-    if record is None or not by_identity or isinstance(args[at], CONTENT_TYPES):
+    if record is None or not by_identity or isinstance(args[at], CONTENT_TYPES) or vm.tracer.open_scopes:
         return None
     return record.source.given_to(fn, tuple(args[:at]), tuple(args[at + 1 :]), tuple(kwargs.items()))
 

@@ -86,8 +86,8 @@ def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
 
 @special(torch.Tensor.item)
 def _item(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    number = host_number(vm, args[0])
-    return vm.native(torch.Tensor.item, *args) if number is None else number
+    number = host_number(vm, args[0]) if len(args) == 1 and not kwargs else None
+    return vm.native(torch.Tensor.item, *args, **kwargs) if number is None else number
 
 
 def host_number(vm: Interpreter, tensor: Any) -> Any:

@@ -107,6 +107,28 @@ def test_the_cache_of_a_method_is_asked_at_each_call() -> None:
     check_made(Rotary, torch.randn(3, 4), calls=3, graphs=1, breaks=0)
 
 
+def test_the_cache_of_a_method_is_filled_in_the_mode_of_the_call() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        @functools.cache
+        def table(self, n: int) -> torch.Tensor:
+            return self.weight * n
+
+        def forward(self, x: torch.Tensor) -> Any:
+            with torch.no_grad():
+                table = self.table(2)
+            return x * table, table.requires_grad
+
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        called = wrap(lambda module, x: module(x))
+        return [called(module, torch.ones(3)) for module in (Scaled(), Scaled(), Scaled())]
+
+    check_scenario(scenario)
+
+
 def test_the_cache_of_a_method_is_not_asked_of_what_was_written() -> None:
     class Writes(Rotary):
         def forward(self, x: torch.Tensor) -> Any:
