@@ -116,6 +116,8 @@ def initialise(vm: Interpreter, called: Any, args: list[Any], kwargs: dict[str, 
         or getattr(hook, "__self__", None) is not module
         or not all(map(is_own, (HOOK, kind.initialize_parameters)))
         or torch_private.global_module_hooks()["torch.nn.modules.module._global_forward_pre_hooks"]
+        or vm.tracer is not vm.world.tracer
+        or vm.tracer.region is not None
         or vm.tracer.fake_mode.draws
         or vm.tracer.open_scopes
         or vm.tracer.rules.modes
