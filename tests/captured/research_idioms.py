@@ -33,7 +33,7 @@ def upsample_block() -> Made:
     return Up(), t(1, 2, 4, 4), t(1, 3, 8, 8)
 
 
-@program(graphs=2, train=True)
+@program(train=True)
 def anchors_by_numpy() -> Made:
     class Head(nn.Module):
         def __init__(self) -> None:
