@@ -9,7 +9,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import Any
 
@@ -26,9 +26,10 @@ from jitney.capture.interpreter.iterators import reaches_iterator
 from jitney.capture.interpreter.loop import Loop
 from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.capture.interpreter.resume import pops
-from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.interpreter.signals import Break, GiveUp, Initialise, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.capture.tables import Handlers
+from jitney.capture.torch import lazy_modules
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.stand_in_attributes import drop_gradients
 from jitney.capture.world import late_warnings
@@ -76,6 +77,7 @@ class Captured:
     seconds: float
     user_stack: tuple[FrameSummary, ...]
     error: bool | None = None  # is the break an error? None: if the whole is to be one graph
+    initialised: list[lazy_modules.Initialisation] = field(default_factory=list)  # to undo if there is no graph
 
     def verify(self) -> None:
         """Check the graph and that each node says what it computes; raises ``CaptureError``."""
@@ -101,8 +103,13 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
     if devices() is None or torch_private.dispatch_mode_depth():
         raise GiveUp("a torch function or dispatch mode is active", "leave the mode before calling compiled code")
     check, outside = state_check(), sys.exception()
+    initialised: list[lazy_modules.Initialisation] = []
     with lifted() as modes:
-        return _captured(_Start(target, arguments, cells, settings, check, modes, outside))
+        try:
+            return _captured(_Start(target, arguments, cells, settings, check, modes, outside), initialised)
+        except BaseException:
+            lazy_modules.undo(initialised)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +125,18 @@ class _Start:
     outside: BaseException | None  # what is being handled where the frame was called
 
 
-def _captured(start: _Start) -> Captured:
+def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> Captured:
     """Attempts until one comes to an end, in the program's default device."""
     settings = start.settings
     begin = time.perf_counter()
     forced: dict[int, Restart] = {}
+    lazy: lazy_modules.Initialisation | None = None
+    unable: set[int] = set()  # lazy modules that refuse the arguments: the program's call is to raise
+    reads_ahead = False
     for _ in range(MAX_RESTARTS):
+        if lazy is not None:  # capture has let go of its own random numbers and modes
+            lazy_modules.run(lazy, initialised, unable)
+            lazy = None
         vm = Loop(
             settings.handlers,
             dynamic_dims=settings.dynamic_dims,
@@ -136,6 +149,8 @@ def _captured(start: _Start) -> Captured:
             whole=settings.whole,
             foresees=settings.foresees,
         )
+        vm.reads_ahead = reads_ahead
+        vm.classes_asked |= unable
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
@@ -150,6 +165,11 @@ def _captured(start: _Start) -> Captured:
                 raise GiveUp(restart.reason, restart.hint) from None
             _let_go(restart, start.outside)
             forced[restart.step] = restart
+            lazy_modules.undo(initialised, restart.step)
+            continue
+        except Initialise as found:
+            lazy = found.initialisation
+            _let_go(found, start.outside)
             continue
         except RecursionError:  # a structure that is too deep to write down, or to expose
             raise GiveUp(TOO_DEEP) from None
@@ -170,9 +190,13 @@ def _captured(start: _Start) -> Captured:
             vm.adopted_arrays.clear()
         if any(changes):
             continue
+        if stopped is not None and settings.whole and vm.may_read_ahead:  # for sizes and branches it may do
+            reads_ahead = True
+            forced.clear()
+            continue
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
-        captured = Captured(made, stopped, time.perf_counter() - begin, stack, vm.break_is_error)
+        captured = Captured(made, stopped, time.perf_counter() - begin, stack, vm.break_is_error, initialised)
         if config.verify:
             captured.verify()
         return captured

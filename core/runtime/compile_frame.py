@@ -11,6 +11,7 @@ from jitney.capture.codegen.emit import build_function
 from jitney.capture.convert import Captured, Settings, capture
 from jitney.capture.handlers import compile_inside, handlers
 from jitney.capture.interpreter.signals import GiveUp
+from jitney.capture.torch import lazy_modules
 from jitney.config import config
 from jitney.errors import JitneyError, Unsupported
 from jitney.graph_compile.pipeline import graph_function
@@ -69,8 +70,18 @@ def compile_frame(
         raise
     except Exception as error:
         raise CaptureFault(error, settings.fault_stack) from error
-    if watch.entered:
-        captured.emitted.assumptions.keep_private(watch.entered)
+    try:
+        return _compiled(owner, captured, watch.entered, ahead)
+    except BaseException:
+        lazy_modules.undo(captured.initialised)
+        raise
+
+
+def _compiled(owner: CodeEntries, captured: Captured, entered: str, ahead: bool) -> Entry:
+    """What was captured as an entry, if it may break where it does."""
+    session = owner.session
+    if entered:
+        captured.emitted.assumptions.keep_private(entered)
     refused = session.fullgraph if captured.error is None else captured.error
     if captured.graph_break is not None and refused:
         stop = captured.graph_break

@@ -22,6 +22,8 @@ READERS: dict[str, Any] = {
     "__class__": lambda x: x.kind,
 }
 
+NUMBERS = frozenset({"item", "tolist"})  # methods that give the number that a scalar is
+
 
 def array_attr(vm: Interpreter, array: Array, name: str) -> Any:
     """``array.name``. Breaks at what shows the array's memory, and at what it does not have."""
@@ -39,6 +41,10 @@ def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: d
     """``array.name(...)``."""
     name = f"ndarray.{method.name}"
     handler = vm.handlers.arrays.methods.get(method.name)
+    if method.name in NUMBERS and method.owner.scalar and not args and not kwargs:
+        number = method.owner.number()
+        if number is not None:
+            return number
     if handler is None:
         raise Break(f"{name}() is not captured", "it runs in NumPy")
     if not config.trace_numpy:

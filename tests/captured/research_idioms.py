@@ -33,7 +33,7 @@ def upsample_block() -> Made:
     return Up(), t(1, 2, 4, 4), t(1, 3, 8, 8)
 
 
-@program(graphs=2, train=True)
+@program(train=True)
 def anchors_by_numpy() -> Made:
     class Head(nn.Module):
         def __init__(self) -> None:
@@ -640,3 +640,48 @@ def crf_forward() -> Made:
         return torch.logsumexp(alpha + transitions[3], 1)
 
     return f, t().requires_grad_(), t(6, 6, seed=1)
+
+
+@program(train=True)
+def autoencoder_of_lazy_layers() -> Made:
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten())
+            self.mean, self.log_variance = nn.LazyLinear(2), nn.LazyLinear(2)
+            self.decoder = nn.Linear(2, 5)
+
+        def sample(self, mean: torch.Tensor, log_variance: torch.Tensor) -> torch.Tensor:
+            deviation = log_variance.mul(0.5).exp_()
+            noise = Variable(deviation.data.new(deviation.size()).normal_())
+            return noise.mul(deviation).add_(mean)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            h = self.features(x)
+            mean, log_variance = self.mean(h), self.log_variance(h)
+            divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
+            return self.decoder(self.sample(mean, log_variance)).mean() + divergence
+
+    torch.manual_seed(0)
+    return Encoder(), t(2, 3, 4, 4)
+
+
+@program(train=True)
+def blocks_dropped_by_a_schedule_of_numpys() -> Made:
+    class DropBlock(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 1, 1))
+            self.rates = np.linspace(0.1, 0.3, 3)
+            self.stage = 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rate = self.rates[min(self.stage, len(self.rates) - 1)]
+            x = x * self.weight
+            if not self.training or rate == 0.0:
+                return x
+            seeds = (torch.rand(x.shape[0], *x.shape[2:]) < rate / 9).float()
+            kept = 1 - F.max_pool2d(seeds[:, None], 3, stride=1, padding=1)
+            return x * kept * kept.numel() / kept.sum()
+
+    return DropBlock(), t(1, 2, 4, 4)

@@ -371,7 +371,7 @@ class Rebuilder:
         return self.expr(value.iterator)
 
     def _weakref(self, value: Any) -> str:
-        return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())})")
+        return self.assign(value, f"{self.constant(weakref.ref)}({self.each((value(), value.__callback__))})")
 
     def _namespace(self, value: Any) -> str:
         name = self.assign(value, f"{self.constant(types.SimpleNamespace)}()")

@@ -54,6 +54,8 @@ class Interpreter(abc.ABC):
         self.outside = outside
         self.has_regions = has_regions
         self.foresees = True  # may branches on tensors of the host be guarded?
+        self.reads_ahead = False  # are numbers of such tensors read ahead of a graph that could read them?
+        self.may_read_ahead = False  # has the frame read one that could have been?
         self.witness = witness
         self.watch = world.watch
         self.tracer = world.tracer
@@ -79,6 +81,7 @@ class Interpreter(abc.ABC):
         self.draws: list[Any] = []  # numbers of Python's random generators, see ``draws.draw``
         self.warned: list[Any] = []  # warnings that wait for the graph, see ``late_warnings``
         self.filter_blocks: list[Any] = []  # of warnings.catch_warnings, the innermost last
+        self.classes_asked: set[int] = set()  # of lazy modules, see ``lazy_modules``
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0
         self.over = False  # nothing may be interpreted any more

@@ -7,9 +7,11 @@ is a constant of the capture; where it changes between calls, ``next`` is a grap
 
 from __future__ import annotations
 
+import ast
 import collections
 import functools
 import gc
+import itertools
 import types
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), type(reversed([]))}
 COMPOSED = {enumerate, zip}
+COUNT = itertools.count  # whose position is a number like others: it may change from call to call
 _od: Any = collections.OrderedDict()
 # Iterators over dictionaries and sets: the views that one of the class may go through, and whether backwards.
 FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
@@ -41,6 +44,12 @@ def parts(iterator: Any) -> tuple[Any, ...]:
     """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too."""
     if type(iterator) in FORMS:
         return of_table(iterator)
+    if type(iterator) is COUNT:  # its text says it, if it counts in plain numbers; Python 3.14 has no __reduce__ of it
+        try:
+            found = ast.literal_eval(repr(iterator).removeprefix("count"))
+        except (ValueError, SyntaxError):
+            return ()
+        return found if type(found) is tuple else (found, 1)
     _, args, *state = iterator.__reduce__()
     return (*args, state[0] if state else None)
 
@@ -97,13 +106,19 @@ def through_table(iterator: Any) -> bool:
 def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
     """The walking copy of an iterator from outside, made on first use."""
     if record.content is None:
-        if type(iterator) not in LEAVES | COMPOSED or not vm.world.steady(record.source, _known_position(iterator)):
+        known = type(iterator) in LEAVES | COMPOSED and vm.world.steady(record.source, _known_position(iterator))
+        if not known and not _counts(iterator):
             raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
         _claim(vm, iterator, record.source)
         record.content = _copy(vm, iterator, record.source)
         record.slots["advanced"] = 0
         record.slots["ended"] = False
     return record.content
+
+
+def _counts(iterator: Any) -> bool:
+    """Is it an ``itertools.count`` of ints?"""
+    return type(iterator) is COUNT and [type(number) for number in parts(iterator)] == [int, int]
 
 
 def _known_position(iterator: Any) -> Any:
@@ -128,6 +143,8 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     found = parts(iterator)
     base = source.step("parts")
     world.guard(base, "len", len(found))
+    if type(iterator) is COUNT:
+        return COUNT(world.wrap(found[0], base.item(0)), world.wrap(found[1], base.item(1)))
     if type(iterator) is zip:
         inner = [_inner(vm, part, base.item(i)) for i, part in enumerate(found[:-1])]
         world.guard(base.item(len(found) - 1), "is", found[-1])
@@ -164,7 +181,7 @@ def _copy_of_table(vm: Interpreter, iterator: Any, found: tuple[Any, ...], sourc
 
 
 def _inner(vm: Interpreter, iterator: Any, source: Source) -> Any:
-    if type(iterator) not in LEAVES | COMPOSED:
+    if type(iterator) not in LEAVES | COMPOSED and not _counts(iterator):
         raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
     vm.world.guard(source, "type", type(iterator))
     _claim(vm, iterator, source)

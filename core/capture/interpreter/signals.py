@@ -44,6 +44,14 @@ class GiveUp(_Stop):
         self.plainly = plainly
 
 
+class Initialise(BaseException):
+    """Capture again from the start, once a lazy module has got its parameters: ``initialisation``."""
+
+    def __init__(self, initialisation: Any) -> None:
+        super().__init__()
+        self.initialisation = initialisation
+
+
 class UserRaised(BaseException):
     """An exception of the user's program, raised while interpreting it; ``again`` in the frame that handled it."""
 

@@ -21,10 +21,14 @@ FOLDED = frozenset(
         "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
         "permute transpose t T triu tril getitem unbind select stack cat "
         "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
-        "floor ceil round trunc clamp min max minimum maximum sum prod mean cumsum cumprod flip sort argsort argmax "
-        "argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where nonzero numel"
+        "floor ceil round trunc clamp min max amin amax minimum maximum sum prod mean cumsum cumprod flip sort argsort "
+        "argmax argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where "
+        "nonzero numel"
     ).split()
 )
+
+# Of those, where the order in which numbers are added, or who wrote the function, tells in the last bit.
+ROUNDED = frozenset("linspace logspace pow exp log log2 sin cos sum prod mean cumsum cumprod".split())
 
 
 def constant_of(tracer: Any, tensor: Any, given: Mapping[fx.Node, torch.Tensor] = NOTHING) -> torch.Tensor | None:
@@ -66,20 +70,33 @@ def constant_of(tracer: Any, tensor: Any, given: Mapping[fx.Node, torch.Tensor] 
 
 def uses(tracer: Any, tensor: Any, nodes: Collection[fx.Node]) -> set[fx.Node]:
     """Which of these nodes a stand-in is computed of."""
+    return _path(tracer, tensor, nodes).intersection(nodes)
+
+
+def is_exact(tracer: Any, tensor: Any, nodes: Collection[fx.Node]) -> bool:
+    """Is it computed of these by operations that NumPy rounds as torch does?"""
+    return ROUNDED.isdisjoint(map(_name, _path(tracer, tensor, nodes).difference(nodes)))
+
+
+def _path(tracer: Any, tensor: Any, nodes: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes that lead from these to a stand-in."""
     todo, found = [tracer.nodes[id(tensor)]], set[fx.Node]()
     while todo:
         at = todo.pop()
         if at not in found:
             found.add(at)
             todo += [] if at in nodes else at.all_input_nodes
-    return found.intersection(nodes)
+    return found
+
+
+def _name(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _is_folded(node: fx.Node) -> bool:
     """Does this node compute, on the CPU, something that nobody has written to?"""
     made = node.meta.get("example_value")
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if node.op not in ("call_function", "call_method") or name not in FOLDED:
+    if node.op not in ("call_function", "call_method") or _name(node) not in FOLDED:
         return False
     parts: Any = made if isinstance(made, (tuple, list)) else [made]
     return all(is_stand_in(p) and p.device.type == "cpu" and unwritten(p) for p in parts)
@@ -108,8 +125,7 @@ def bounds(tracer: Any, tensor: Any) -> Bounds | None:
 
 
 def _bounds(node: fx.Node, depth: int) -> Bounds | None:
-    made = node.meta.get("example_value")
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    made, name = node.meta.get("example_value"), _name(node)
     of_torch = node.op == "call_method" or (node.op == "call_function" and getattr(torch, name, None) is node.target)
     if not of_torch or not depth or not is_stand_in(made) or not unwritten(made):
         return None

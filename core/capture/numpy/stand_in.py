@@ -16,7 +16,7 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS
-from jitney.capture.numpy.constants import constant_of, unwritten, uses
+from jitney.capture.numpy.constants import constant_of, is_exact, unwritten, uses
 from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.memory import from_scalar
 from jitney.guards import Source
@@ -24,6 +24,9 @@ from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
+
+
+FEW = 64  # elements of an array whose values are guarded
 
 
 class _Slot:
@@ -70,24 +73,43 @@ class Array:
             return self.vm.world.wrap(self.known.item(), self.source.attr("item").step("call"))
         found = self.constant()
         if found is None and self.scalar:
-            found = self._of_scalars()
+            found = self._of_outside()
         return None if found is None else found.item()
 
-    def _of_scalars(self) -> Any:
-        """What was computed of scalars from outside and constants, whose values are guarded for that; else None."""
+    def _of_outside(self) -> Any:
+        """What was computed of scalars and small arrays from outside and of constants, which are guarded; else None."""
         tracer = self.vm.tracer
-        outside = [a for a in self.vm.arrays.values() if a.scalar and a.source is not None]
-        scalars = {tracer.nodes[id(a.tensor)]: a for a in outside if id(a.tensor) in tracer.nodes}
+        outside = [a for a in self.vm.arrays.values() if a.source is not None and (a.scalar or a._is_small())]
+        arrays = {tracer.nodes[id(a.tensor)]: a for a in outside if id(a.tensor) in tracer.nodes}
         with torch_private.without_modes():
-            given = {node: from_scalar(a.known) for node, a in scalars.items()}
+            given = {n: from_scalar(a.known) if a.scalar else a._real().clone() for n, a in arrays.items()}
         real = constant_of(tracer, self.tensor, given)
-        if real is None:
+        used = uses(tracer, self.tensor, given) if real is not None else ()
+        if real is None or not (all(arrays[n].scalar for n in used) or is_exact(tracer, self.tensor, given)):
             return None
-        for node in uses(tracer, self.tensor, given):
-            known = scalars[node].known.item()
-            type(known)(scalars[node].number())
+        for node in used:
+            arrays[node]._settle()
         with torch_private.without_modes():
             return real.numpy()[()]
+
+    def _is_small(self) -> bool:
+        """Is it an array from outside of few elements, as it was when the frame began?"""
+        vm = self.vm
+        known = id(self.tensor) in vm.tracer.adopted and vm.foresees and not vm.tracer.mutates_inputs()
+        return known and type(self.tensor.numel()) is int and self.tensor.numel() <= FEW
+
+    def _real(self) -> torch.Tensor:
+        found: torch.Tensor = self.vm.tracer.adopted[id(self.tensor)][0]
+        return found
+
+    def _settle(self) -> None:
+        """Guard the values."""
+        if self.scalar:
+            type(self.known.item())(self.number())
+        elif self.source is not None:
+            with torch_private.without_modes():
+                values = self._real().numpy().tobytes()
+            self.vm.world.guard(self.source, "true", f"{{v}}.tobytes() == {values!r}")
 
     def constant(self) -> Any:
         """A copy as NumPy has it, of what was computed of constants alone; else None."""

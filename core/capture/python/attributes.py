@@ -31,6 +31,7 @@ from jitney.capture.python.classes import (
     written_class_attr,
 )
 from jitney.capture.torch.classes import tensor_classes
+from jitney.capture.torch.lazy_modules import class_asked
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,
@@ -288,6 +289,7 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
     if obj is None:
         return descriptor
     if name == "__class__":
+        class_asked(vm, obj)
         return python_type(vm, obj)
     record = vm.world.record_of(obj)
     if name == "__dict__":

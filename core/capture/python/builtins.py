@@ -44,6 +44,7 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch import optimizers
+from jitney.capture.torch.lazy_modules import class_asked
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -99,6 +100,7 @@ def _delattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 @special(type)
 def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
+        class_asked(vm, args[0])
         return python_type(vm, args[0])
     if len(args) != 3 or [type(a) for a in args] != [str, tuple, dict]:
         vm.native(type, *args, **kwargs)
@@ -115,6 +117,7 @@ def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     value, classes = args
     kind = type(value)
+    class_asked(vm, value)
     if kind is classes and kind not in STAND_INS:  # of which Python does not ask it
         return True
     if check := _check_of_program(vm, classes, "__instancecheck__"):

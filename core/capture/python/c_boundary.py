@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from jitney._util.ownership import HEAP, trusted
@@ -123,6 +124,13 @@ def has_tensor(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(has_tensor, value.values())) or any(map(has_tensor, value))
     return False
+
+
+def is_opaque_instance(value: Any) -> bool:
+    """Is it an object of a class written in Python, which a graph cannot hold: no tensor, no tuple with names?"""
+    kind = type(value)
+    held = kind in PLAIN or kind is Array or isinstance(value, (torch.Tensor, tuple, type, torch.Generator, np.generic))
+    return bool(kind.__flags__ & HEAP) and not held
 
 
 def plain_text(value: Any) -> bool:

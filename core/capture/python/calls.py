@@ -44,8 +44,10 @@ from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
     PLAIN,
+    default_equality,
     expose,
     has_tensor,
+    is_opaque_instance,
     printable,
     python_method,
     refuse_opaque,
@@ -55,15 +57,17 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import conversions, launches
+from jitney.capture.torch import conversions, launches, lazy_modules
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.classes import objects, tensor_classes, torch_function
 from jitney.capture.torch.distributed import collectives
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.torch.tensors import NeedsValue
 from jitney.capture.world.reads import records_read
-from jitney.capture.world.record import ABSENT
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.capture.world.writes import writes
+from jitney.guards import Source
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
 
@@ -168,6 +172,9 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
         return vm.tracer.call_whole(fn, tuple(args), kwargs)
+    functional = (fn.__module__ or "").startswith("torch.nn.functional")
+    if functional and any(map(is_opaque_instance, (*args, *kwargs.values()))):
+        return bind_arguments(vm, fn, args, kwargs)  # which a graph cannot hold: what it is read for is guarded
     if not (fn.__module__ or "").startswith("torch"):
         args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
         values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]
@@ -187,7 +194,12 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         natives.guard_members(vm, args[0])
     if fn.__module__.startswith("importlib"):
         vm.world.assumptions.keep_private(f"what {fn.__qualname__} finds")
-    result = vm.native(fn, *args, **kwargs)
+    try:
+        result = vm.native(fn, *args, **kwargs)
+    except NeedsValue:  # of what it decides by, its code may have a way
+        if not functional:
+            raise
+        return bind_arguments(vm, fn, args, kwargs)
     if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:
         vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")
     if hasattr(type(result), "__next__"):
@@ -204,6 +216,7 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         or lookup(vm, type(module), "_call_impl") is not torch_private.module_call
     ):
         return None
+    lazy_modules.initialise(vm, module, args[1:], kwargs)
     if torch_private.tracing_state() or not _without_hooks(vm, module):
         return None
     for name, hooks in torch_private.global_module_hooks().items():
@@ -395,22 +408,43 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
     if any(vm.world.is_fresh(v) and type(v).__dictoffset__ for v in (*args, *kwargs.values())):
         raise Break(f"{what} with an object that the frame has made, to which it may write")
-    before, nodes = _traces(vm), len(vm.tracer.graph.nodes)
+    before, nodes = _traces(vm), set(vm.tracer.graph.nodes)
     with records_read(vm.world) as read:
         made = vm.call(fn.__wrapped__, *args, **kwargs)
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
-    if _traces(vm) != before or not (len(vm.tracer.graph.nodes) == nodes or (constant and vm.tracer.take_back(nodes))):
+    source = None if constant else _of_cached_method(vm, fn, args, kwargs)
+    if constant or source is not None:
+        early = source is not None and not vm.tracer.mutates_inputs() and not vm.tracer.changes_state
+        only_computes = vm.tracer.take_back(nodes, early)  # guards ask the cache before the frame has done anything
+    else:
+        only_computes = nodes.issuperset(vm.tracer.graph.nodes)
+    if _traces(vm) != before or not only_computes:
         raise Break(f"{what}, which does more than compute", "call it outside compiled code")
     if read.written() or vm.class_writes:  # before it is called: its cache would keep what it is without them
         raise Break(f"{what}, which reads what is written once the graph has run", "call it before")
-    if not constant:
+    if not constant and (source is None or _is_plain(made)):
         if not _is_plain(made):
             raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
         return made
     value = directive_rules.in_python(vm, functools.partial(_without_drawing, fn), args, kwargs)
     if has_tensor(made) and not _is_alike(value, made):
         raise Break(f"{what}, which holds other tensors than it would compute here", "call it outside compiled code")
-    return vm.world.wrap(value, vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items()))))
+    if source is None:
+        source = vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items())))
+    return vm.world.wrap(value, source)
+
+
+def _of_cached_method(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Source | None:
+    """Where what the cache of a method holds comes from: one object from outside, and constants."""
+    others = [i for i, a in enumerate(args) if not vm.world.constant_key(a)]
+    if len(others) != 1 or not all(map(vm.world.constant_key, kwargs.values())):
+        return None
+    at = others[0]
+    record = vm.world.record_of(args[at])
+    by_identity = default_equality(vm, args[at]) and lookup(vm, type(args[at]), "__hash__") is object.__hash__
+    if record is None or not by_identity or isinstance(args[at], CONTENT_TYPES) or vm.tracer.open_scopes:
+        return None
+    return record.source.given_to(fn, tuple(args[:at]), tuple(args[at + 1 :]), tuple(kwargs.items()))
 
 
 def _traces(vm: Interpreter) -> tuple[Any, ...]:
@@ -558,7 +592,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     functools.partial: _call_partial,
     Reentrant: _call_reentrant,
     ArrayMethod: lambda vm, fn, args, kwargs: vm.handlers.arrays.call(vm, fn, args, kwargs),
-    weakref.ref: _call_weakref,
+    **dict.fromkeys((weakref.ref, weakref.KeyedRef), _call_weakref),
     type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,

@@ -29,6 +29,7 @@ from jitney.capture.python.c_boundary import (
     PLAIN,
     check_elements,
     constant_key,
+    default_equality,
     demanded,
     expose,
     python_method,
@@ -190,7 +191,8 @@ def check_key(vm: Interpreter, key: Any, owner: Any) -> None:
         return
     vm.world.distinct(key)
     if isinstance(key, weakref.ref):
-        raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
+        settle_reference(vm, key, owner)
+        return
     if hashed_in_python(key):
         record = vm.world.record_of(owner)
         settle_among(vm, key, owner if record is None else vm.world.dict_content(record))
@@ -199,6 +201,21 @@ def check_key(vm: Interpreter, key: Any, owner: Any) -> None:
             check_key(vm, part, ())
     else:
         _refuse_librarys_hash(vm, key)
+
+
+def settle_reference(vm: Interpreter, key: Any, owner: Any) -> None:
+    """A weak reference is looked up as what it refers to, by identity: which of the keys lead there is guarded."""
+    record = vm.world.record_of(owner)
+    content = owner if record is None else vm.world.dict_content(record)
+    for reference in (key, *content):
+        if type(reference) is not weakref.ref:
+            raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
+        known = vm.world.record_of(reference)
+        target = reference() if known is None else vm.world.wrap(reference(), known.source.step("call"))
+        by_identity = lookup(vm, type(target), "__hash__") is object.__hash__ and default_equality(vm, target)
+        if reference is key and (target is None or not by_identity):
+            raise Break("a dictionary is looked up by a weak reference to what has a hash of its own, or is gone")
+        vm.world.distinct(target)
 
 
 def settle(vm: Interpreter, key: Any) -> None:

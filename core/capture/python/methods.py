@@ -284,7 +284,9 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         for value in args:
             vm.world.distinct(value)
             if isinstance(value, weakref.ref):
-                raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
+                if not isinstance(target, dict):
+                    raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
+                containers.settle_reference(vm, value, owner)
         if isinstance(target, set) and name not in STORING and not settled:
             for value in (target, *args):
                 c_boundary.check_elements(vm, expose(vm, value))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import trusted
+from jitney._util.ownership import trusted, trusted_function
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
@@ -60,7 +60,7 @@ from jitney.capture.python.containers import (
 )
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.torch import conversions
-from jitney.capture.world.host_comparisons import host_comparison
+from jitney.capture.world.host_comparisons import host_comparison, host_number
 from jitney.capture.world.record import ABSENT
 
 if TYPE_CHECKING:
@@ -353,6 +353,9 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
         if cls is int and type(value) is torch.SymFloat and vm.symbols.scalars.is_unknown(value):
             return vm.symbols.scalars.truncated(value)
         if is_stand_in(value):
+            number = host_number(vm, value) if cls in (int, float) else None
+            if number is not None:
+                return _make_number(vm, cls, [number], {})
             number = conversions.converted(vm, cls, value)
             if number is not conversions.UNREAD:
                 return number
@@ -455,7 +458,9 @@ def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:
     resumed = vm.frames[0].func is None and source is not None and source.kind == "local"
     if args and (resumed or vm.world.is_fresh(args[0])):
         raise GiveUp(f"a weak reference to a {type(args[0]).__qualname__} made by the frame", "make it outside")
-    if len(args) > 1 or cls is not weakref.ref:
+    callback = args[1] if len(args) > 1 else None
+    plain = callback is None or (type(callback) is types.FunctionType and trusted_function(callback))
+    if not plain or cls is not weakref.ref:
         raise Break(f"{cls.__module__}.{cls.__qualname__}() with a callback")
 
 

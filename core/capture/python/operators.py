@@ -560,7 +560,7 @@ def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
 
 def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     """``key in obj``."""
-    if isinstance(key, weakref.ref):
+    if isinstance(key, weakref.ref) and not isinstance(obj, dict):
         raise Break("membership of a weak reference", "ask for what it refers to")
     method = python_method(vm, obj, "__contains__")
     if method is not None:

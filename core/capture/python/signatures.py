@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import types
+import typing
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from jitney._util.ownership import trusted
+from jitney.capture.directive_rules import in_python
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS
 from jitney.capture.tables import FunctionTable
@@ -20,6 +25,9 @@ special = FunctionTable()
 DEEP = 8  # functions around a function
 HELD = ("default", "annotation", "return_annotation")  # the program's objects in signatures
 HINT = "call it outside the compiled function"
+# What annotations that are text may be made of.
+NAMED = (ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Constant, ast.BinOp,
+         ast.BitOr, ast.expr_context)  # fmt: skip
 
 
 def _guard(vm: Interpreter, function: types.FunctionType) -> None:
@@ -48,7 +56,7 @@ _guarded: weakref.WeakKeyDictionary[World, set[int]] = weakref.WeakKeyDictionary
 
 
 def _plain(function: types.FunctionType) -> bool:
-    """Are the defaults plain values, the annotations types or text, and is the function not wrapped?"""
+    """Are the defaults constants, the annotations types or text, and is the function not wrapped?"""
     if "__wrapped__" in vars(function) or "__signature__" in vars(function):
         return False
     named, annotations = function.__kwdefaults__ or {}, function.__annotations__
@@ -59,7 +67,7 @@ def _plain(function: types.FunctionType) -> bool:
     ):
         return False
     defaults = (*(function.__defaults__ or ()), *named.values())
-    return all(type(v) in ATOMS for v in defaults) and all(map(_is_type, annotations.values()))
+    return all(map(World.constant_key, defaults)) and all(map(_is_type, annotations.values()))
 
 
 def _is_type(value: Any) -> bool:
@@ -103,6 +111,45 @@ def _full_arg_spec(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> 
     return vm.native(inspect.getfullargspec, target)
 
 
+@special(typing.get_type_hints)
+def _type_hints(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Of a plain function, whose annotations may be text: what the names in that stand for is guarded."""
+    function = args[0] if args else None
+    if isinstance(function, type) and len(args) == 1 and not kwargs:
+        return vm.native(typing.get_type_hints, function)
+    if kwargs or len(args) != 1 or type(function) is not types.FunctionType or not _plain(function):
+        raise Break("typing.get_type_hints of more than a plain function or a class", HINT)
+    if not vm.world.is_fresh(function):
+        source = vm.world.anchor(function).source
+        if not source.is_const:
+            vm.world.guard(source, "is", function)
+        _guard(vm, function)
+    for text in filter(lambda value: type(value) is str, function.__annotations__.values()):
+        _guard_names(vm, function, text)
+    return vm.world.mark_fresh(in_python(vm, typing.get_type_hints, [function], {}))
+
+
+def _guard_names(vm: Interpreter, function: types.FunctionType, text: str) -> None:
+    """Guard what the names in an annotation stand for: classes, what ``typing`` makes, modules that nobody changes."""
+    try:
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    except SyntaxError:
+        raise Break("typing.get_type_hints of annotations that are no expressions", HINT) from None
+    if not all(isinstance(node, NAMED) for node in nodes):
+        raise Break(f"typing.get_type_hints of the annotation {text!r}", HINT)
+    space = vm.world.anchor(function.__globals__).source
+    for name in (node.id for node in nodes if isinstance(node, ast.Name)):
+        if name not in function.__globals__:
+            if not isinstance(getattr(builtins, name, None), type):
+                raise Break(f"typing.get_type_hints of an annotation with the name {name}", HINT)
+            vm.world.guard_disjoint(space, name)
+            continue
+        value = function.__globals__[name]
+        if not (trusted(value) if isinstance(value, types.ModuleType) else _is_type(value)):
+            raise Break(f"typing.get_type_hints of an annotation with the name {name}", HINT)
+        vm.world.guard(space.item(name), "is", value)
+
+
 def _unwrapped(function: Any) -> tuple[list[Any], Any]:
     """The plain functions around a function, by ``functools.wraps``, outermost first, and that function."""
     wrappers: list[Any] = []
@@ -133,7 +180,7 @@ def _reader(name: str) -> Any:
         if not _known(vm, owner):
             raise Break(f"{type(owner).__qualname__}.{name} of an object from outside", HINT)
         value = vm.native(getattr, owner, name)
-        if name in HELD and type(value) not in ATOMS and not _is_type(value):
+        if name in HELD and not World.constant_key(value) and not _is_type(value):
             raise Break(f"{type(owner).__qualname__}.{name} is a {type(value).__qualname__}", HINT)
         return value
 
@@ -185,8 +232,8 @@ def _apply_defaults(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) ->
     _own(vm, bound, inspect.BoundArguments, "apply_defaults")
     given = bound.arguments
     defaults = [p.default for name, p in bound.signature.parameters.items() if name not in given]
-    if not all(default is inspect.Parameter.empty or type(default) in ATOMS for default in defaults):
-        raise Break("BoundArguments.apply_defaults with defaults that are no plain values", HINT)
+    if not all(map(World.constant_key, defaults)):
+        raise Break("BoundArguments.apply_defaults with defaults that are no constants", HINT)
     vm.native(inspect.BoundArguments.apply_defaults, bound)
     vm.world.mark_fresh(bound.arguments)
     for name, parameter in bound.signature.parameters.items():

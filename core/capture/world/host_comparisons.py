@@ -20,12 +20,15 @@ from torch import fx
 from jitney.capture import metadata
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.constants import constant_of
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.guards import Source
 from jitney.guards.host_tensors import Apart, HostComparison
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 MOST = 64  # operations of one comparison
 FEW = 64  # elements of a tensor that a branch is computed of
@@ -79,6 +82,36 @@ def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
     except _Unknown:
         return None
     return _guarded(vm, found, found.graph.call_method("item", (truth,)))
+
+
+@special(torch.Tensor.item)
+def _item(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    number = host_number(vm, args[0]) if len(args) == 1 and not kwargs else None
+    return vm.native(torch.Tensor.item, *args, **kwargs) if number is None else number
+
+
+def host_number(vm: Interpreter, tensor: Any) -> Any:
+    """The integer that a tensor of the host from outside holds: a number from outside, like an attribute's.
+
+    None where it has been written to, or may have been, and where too many forms have been compiled for such numbers.
+    """
+    tracer = vm.tracer
+    if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None:
+        return None
+    if id(tensor) not in tracer.adopted or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
+        return None
+    real, source = tracer.adopted[id(tensor)]
+    if type(real) is not torch.Tensor or real.is_floating_point() or not _is_of_few(tensor, 1):
+        return None
+    if tracer.symbols.reads_numbers and not vm.reads_ahead:  # in the graph, if that will do
+        vm.may_read_ahead = True
+        return None
+    found = _Copy(vm)
+    if not found.is_as_it_was(tensor) or not (found.quiet or _are_apart(vm, [real])):
+        return None
+    with torch_private.without_modes():
+        number = real.item()
+    return vm.world.wrap(number, source.attr("item").step("call"))
 
 
 def _guarded(vm: Interpreter, found: _Copy, result: fx.Node) -> bool | None:
@@ -256,17 +289,28 @@ class _Copy:
         """Has nobody written to its memory?"""
         return self.quiet and metadata.version_of(made) >= 0 and metadata.storage(made) not in self.written
 
+    def is_as_it_was(self, given: Any) -> bool:
+        """Has the frame left a tensor from outside alone?"""
+        node = self.vm.tracer.nodes.get(id(given))
+        if node is None:
+            return self.quiet or not self.is_shared(given)
+        try:
+            self.tensor(node)
+        except _Unknown:
+            return False
+        return True
+
     def _input(self, node: fx.Node, made: Any) -> fx.Node:
         real, source = self.vm.tracer.adopted.get(id(made), (None, None))
         if real is None or source is None or type(real) is not torch.Tensor:
             raise _Unknown
-        if not self.quiet and self._is_shared(made):
+        if not self.quiet and self.is_shared(made):
             raise _Unknown
         placed = self.graph.placeholder(f"t{len(self.given)}")
         self.given[placed] = real, source
         return placed
 
-    def _is_shared(self, made: Any) -> bool:
+    def is_shared(self, made: Any) -> bool:
         """Is there another tensor in its memory, by which the program may have written to it?"""
         known = [other for other in self.vm.tracer.known() if type(other) is torch_private.FakeTensor]
         with torch_private.DisableTorchFunction():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers import check, graph_break, t
+from helpers import check, check_scenario, graph_break, observe, t
+
+import jitney
 
 Loop = Callable[[Any], Any]
 
@@ -318,3 +321,33 @@ def test_loop_over_a_list_that_has_grown_since_the_break_before(program: Any) ->
         return x + 1, program(made), program(items), made
 
     check(fn, t(), [])
+
+
+@pytest.mark.parametrize("start", [(), (5,), (3, 2), (10, -1), (2**70,), (0.5,), (Fraction(1, 3),), (True,)])
+def test_counter_that_a_class_holds(start: tuple[Any, ...]) -> None:
+    class Numbered:
+        numbers = itertools.count(*start)
+
+        def __init__(self) -> None:
+            self.number = next(self.numbers)
+
+    def fn(x: torch.Tensor) -> Any:
+        first, second = Numbered(), Numbered()
+        return x * float(second.number), first.number, list(zip(itertools.islice(Numbered.numbers, 2), "ab"))
+
+    def scenario(compile: Any) -> Any:
+        Numbered.numbers = itertools.count(*start)
+        called = compile(fn)
+        out = [called(t()) for _ in range(4)]
+        Numbered.numbers = itertools.count(7.5)  # type: ignore[assignment]
+        return [*out, called(t()), next(Numbered.numbers)]
+
+    check_scenario(scenario)
+
+
+def test_counter_that_has_come_far_compiles_twice() -> None:
+    counter = itertools.count()
+    compiled = jitney.compile(lambda x: x * next(counter), backend="eager", fullgraph=True)
+    with observe() as seen:
+        assert [compiled(torch.ones(())).item() for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+    assert len(seen.graphs) <= 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import CountingBackend, check_made, t
+from helpers import CountingBackend, check_made, check_scenario, t
 
 import jitney
 
@@ -50,9 +50,92 @@ def _without_gradients() -> Fn:
     return fn
 
 
-@pytest.mark.parametrize("make", [_mask, _angles], ids=["mask", "angles"])
+class Rotary(torch.nn.Module):
+    """Its table is kept by the cache of a method, though the program changes what it was made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequency", 1 / 10 ** (torch.arange(0, 4, 2) / 4))
+        self.scale = 1
+
+    @functools.lru_cache(maxsize=4)
+    def table(self, length: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = torch.outer(torch.arange(length).to(dtype), self.frequency) * self.scale
+        return angles.cos(), angles.sin()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        cos, sin = self.table(x.shape[0], dtype=x.dtype)
+        a, b = x.chunk(2, -1)
+        same = self.table(x.shape[0], dtype=x.dtype)[0] is cos
+        self.scale += 1
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1), same
+
+
+class Grown(torch.nn.Module):
+    """Writes to what the cache holds."""
+
+    @functools.cache
+    def zeros(self, n: int) -> torch.Tensor:
+        return torch.zeros(n)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = self.zeros(x.shape[-1])
+        total += 1
+        return x * total
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_mask, _angles, Grown, lambda: torch.nn.Sequential(Grown(), Grown())],
+    ids=["mask", "angles", "method", "methods of two objects"],
+)
 def test_tensors_that_a_cache_holds_come_from_outside(make: Fn) -> None:
     check_made(make, t(), calls=3, graphs=1, breaks=0)
+
+
+def test_the_cache_of_a_method_is_asked_at_each_call() -> None:
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        layers = [Rotary(), Rotary()]
+        called = wrap(lambda x: [layer(x) for layer in layers])
+        out = [called(torch.ones(3, 4))]
+        layers[0].frequency.mul_(2)
+        out += [called(torch.ones(n, 4)) for n in (3, 5, 3)]
+        Rotary.table.cache_clear()
+        return out + [called(torch.ones(3, 4))]
+
+    check_scenario(scenario)
+    check_made(Rotary, torch.randn(3, 4), calls=3, graphs=1, breaks=0)
+
+
+def test_the_cache_of_a_method_is_filled_in_the_mode_of_the_call() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        @functools.cache
+        def table(self, n: int) -> torch.Tensor:
+            return self.weight * n
+
+        def forward(self, x: torch.Tensor) -> Any:
+            with torch.no_grad():
+                table = self.table(2)
+            return x * table, table.requires_grad
+
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        called = wrap(lambda module, x: module(x))
+        return [called(module, torch.ones(3)) for module in (Scaled(), Scaled(), Scaled())]
+
+    check_scenario(scenario)
+
+
+def test_the_cache_of_a_method_is_not_asked_of_what_was_written() -> None:
+    class Writes(Rotary):
+        def forward(self, x: torch.Tensor) -> Any:
+            self.frequency.mul_(2)
+            return x * self.table(x.shape[0])[0].sum()
+
+    check_made(Writes, torch.randn(3, 4), calls=3, breaks=1)
 
 
 def test_a_cached_tensor_remembers_the_mode_in_which_it_was_made() -> None:

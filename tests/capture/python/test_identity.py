@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check_scenario, outcome, t
+from helpers import check_made, check_scenario, outcome, t
 
 Compile = Callable[[Any], Any]
 
@@ -298,3 +298,21 @@ def test_equal_keys_and_items_of_another_class_or_order() -> None:
         return [called(t(), v) for v in (*values, frozenset([0, 8]), frozenset([8, 0]), range(0, 3, 2), range(0, 4, 2))]
 
     check_scenario(scenario)
+
+
+def test_weak_dictionaries_are_part_of_the_graph() -> None:
+    def make() -> Any:
+        known: Any = weakref.WeakKeyDictionary()
+        names: Any = weakref.WeakValueDictionary()
+
+        class Layer(torch.nn.Module):
+            def forward(self, x: torch.Tensor) -> Any:
+                state = known.setdefault(self, {"uses": 0})
+                state["uses"] += 1
+                return x * state["uses"] + len(known) + (names["thing"].k if "thing" in names else 0)
+
+        names["thing"] = kept = Thing()
+        kept.k = 3
+        return torch.nn.Sequential(Layer(), Layer()), kept
+
+    check_made(make, t(), calls=3, graphs=1, breaks=0)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
+import typing
 from typing import Any
 
+import pytest
 import torch
-from helpers import Compiled, check, graph_break, t
+from helpers import Compiled, check, check_made, check_scenario, graph_break, t
+
+
+class Reduction(str, enum.Enum):
+    SUM = "sum"
+    MEAN = "mean"
 
 
 class Block:
@@ -244,3 +252,67 @@ def test_full_arg_specs_of_what_may_say_something_else() -> None:
         return inspect.getfullargspec(wrapper).varargs, x + 1
 
     check(fn, t(), breaks=1)
+
+
+def reduced(x: torch.Tensor, how: Reduction = Reduction.SUM, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return (x.sum() if how is Reduction.SUM else x.mean()).to(dtype)
+
+
+def test_defaults_that_are_constants() -> None:
+    """As a decorator does that checks types."""
+
+    @functools.wraps(reduced)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(reduced).bind(*args, **kwargs)
+        bound.apply_defaults()
+        hints = typing.get_type_hints(reduced)
+        for name, value in bound.arguments.items():
+            if not isinstance(value, hints[name]):
+                raise TypeError(f"{name} is a {type(value).__name__}")
+        return reduced(*bound.args, **bound.kwargs)
+
+    def fn(x: torch.Tensor, *rest: Any) -> Any:
+        return checked(x, *rest)
+
+    check(fn, t(), graphs=1, breaks=0)
+    check(fn, t(), Reduction.MEAN, graphs=1, breaks=0)
+    check(fn, t(), "mean", raises=TypeError)
+
+
+def test_defaults_that_are_no_constants() -> None:
+    def make() -> Any:
+        def grows(x: torch.Tensor, held: list[int] = []) -> torch.Tensor:  # noqa: B006
+            return x * len(held)
+
+        def fn(x: torch.Tensor) -> Any:
+            bound = inspect.signature(grows).bind(x)
+            bound.apply_defaults()
+            bound.arguments["held"].append(1)
+            return grows(*bound.args, **bound.kwargs)
+
+        return fn
+
+    check_made(make, t(), calls=3)
+
+
+Number = int
+
+
+def counted(x: torch.Tensor, n: Number = 2, more: typing.Optional[list[Number]] = None) -> torch.Tensor:  # noqa: UP045
+    return x * n
+
+
+def test_names_in_annotations_may_become_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scenario(compile: Any) -> Any:
+        called = compile(lambda x: (x + 1, typing.get_type_hints(counted), typing.get_type_hints(Block.chunk)["scale"]))
+        out = [called(t()), called(t())]
+        monkeypatch.setitem(globals(), "Number", float)
+        out.append(called(t()))
+        counted.__annotations__["n"] = "str"
+        out.append(called(t()))
+        counted.__annotations__["n"] = "Number"
+        monkeypatch.setitem(globals(), "Number", int)
+        return out
+
+    check_scenario(scenario)
+    check(lambda x: (x + 1, len(typing.get_type_hints(counted))), t(), graphs=1, breaks=0)

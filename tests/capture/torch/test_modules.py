@@ -490,3 +490,21 @@ def test_a_state_dict_has_its_metadata() -> None:
     model = torch.nn.BatchNorm1d(2)
     made = compile_fn(lambda x: (x + 1, model.state_dict()))(t())[1]
     assert made._metadata == model.state_dict()._metadata
+
+
+def test_options_that_a_function_of_torchs_gets_as_an_object() -> None:
+    """``F.linear_cross_entropy`` reads a frozen dataclass: it is looked into."""
+    if not hasattr(nn, "LinearCrossEntropyOptions"):
+        return  # older versions of torch lack it
+    for options in ({}, {"batch_chunk_size": 2}):
+        options = nn.LinearCrossEntropyOptions(allow_retain_graph=True, **options)
+        loss = nn.LinearCrossEntropyLoss(3, 5, options=options)
+        check(loss, torch.randn(4, 3), torch.tensor([0, 1, 4, 2]), graphs=1, breaks=0)
+
+
+def test_functions_of_torchs_that_check_numbers_are_looked_into() -> None:
+    """``F.gaussian_nll_loss`` raises where a variance is negative."""
+    loss = nn.GaussianNLLLoss(full=True)
+    x, target = torch.randn(70, 2), torch.randn(70, 2)
+    check(lambda x, y, v: loss(x, y, v.exp()), x, target, torch.randn(70, 2), graphs=1, breaks=0)
+    check(lambda x, y, v: loss(x, y, v * 1), x, target, torch.randn(70, 2), raises=ValueError, skips=None)
