@@ -24,10 +24,13 @@ NUMBERS = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
      torch.float16, torch.bfloat16, torch.float32, torch.float64}
 )  # fmt: skip
+FILLS = frozenset({aten.fill.Tensor, aten.copy.default, aten.masked_fill.Tensor})
 
 
 def fold_host_constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> None:
-    """Put constants in the place of what is computed of nothing on the host and copied to a device.
+    """Put constants in the place of what is computed of nothing on the host and copied to a device, or read there.
+
+    Of what is read there, only single numbers: ``x[0] = 0.5`` fills a part of ``x`` with a tensor of the host.
 
     Args:
         graph: functional, with an output node; changed. ``full`` stands for one number everywhere, else a constant.
@@ -36,14 +39,18 @@ def fold_host_constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> 
     What would take more than ``KEPT`` bytes stays as it is.
     """
     candidates = [node for node in graph.nodes if _leaves_the_host(node)]
-    folder = _Folder(graph, constants) if candidates else None
-    copies = [node for node in candidates if folder is not None and node.args[0] in folder.known]
-    if folder is None or not copies or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+    readers = [(node, number) for node in graph.nodes for number in _host_numbers(node)]
+    folder = _Folder(graph, constants) if candidates or readers else None
+    if folder is None or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return
+    copies = [node for node in candidates if node.args[0] in folder.known]
     # No memory, or an operator that raises: the call will tell.
     with contextlib.suppress(RuntimeError), torch_private.without_modes(), torch.inference_mode(False), torch.no_grad():
         for node in copies:
             folder.fold(node)
+        for node, number in readers:
+            if number in folder.known:
+                folder.replace(node, number)
 
 
 def _leaves_the_host(node: fx.Node) -> bool:
@@ -53,6 +60,20 @@ def _leaves_the_host(node: fx.Node) -> bool:
     value: torch.Tensor = node.meta["val"]
     from_host = node.args[0].meta["val"].device.type == HOST
     return from_host and value.device.type != HOST and value.layout is torch.strided and value.dtype in NUMBERS
+
+
+def _host_numbers(node: fx.Node) -> list[fx.Node]:
+    """Single numbers of the host that an operator reads which computes element by element on a device."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.device.type == HOST or node.target is aten._to_copy.default:
+        return []
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()) and node.target not in FILLS:
+        return []
+    given = [(n, n.meta.get("val")) for n in node.all_input_nodes]
+    return [
+        n for n, v in given
+        if isinstance(v, torch.Tensor) and v.device.type == HOST and not v.dim() and v.dtype in NUMBERS
+    ]  # fmt: skip
 
 
 class HostValues:
@@ -126,6 +147,17 @@ class _Folder(HostValues):
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
         self.erase(node)
+
+    def replace(self, node: fx.Node, number: fx.Node) -> None:
+        """Give an operator the number where it computes: both take part in the choice of a dtype alike."""
+        value, device = self.value(number), node.meta["val"].device
+        kinds: dict[str, Any] = {"dtype": value.dtype, "device": device, "pin_memory": False}
+        with self.graph.inserting_before(node):
+            made = self.graph.call_function(aten.full.default, ([], value.item()), kinds)
+        with torch_private.without_modes():
+            made.meta = {**number.meta, "val": number.meta["val"].to(device)}
+        node.replace_input_with(number, made)
+        self.erase(number)
 
 
 def _in_range(value: torch.Tensor, dtype: torch.dtype) -> bool:

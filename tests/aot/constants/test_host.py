@@ -128,3 +128,20 @@ def test_what_raises_is_left_to_the_call(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sizes_that_change_stay() -> None:
     graph = folded(lambda x: x + torch.zeros(x.shape[0]).to(x.device), dynamic=True)
     assert aten._to_copy.default in targets(graph)
+
+
+def test_single_numbers_are_where_they_are_read() -> None:
+    def f(x: Tensor) -> Any:
+        y = x * torch.tensor(2.5)
+        y[1:].fill_(torch.tensor(7))
+        return (
+            y.masked_fill(y > 1, torch.tensor(-0.0)),
+            x + torch.tensor(3),
+            x.int() + torch.tensor(0.5, dtype=torch.float64),
+        )
+
+    graph = folded(f)
+    numbers = [n.args[1] for n in graph.graph.find_nodes(op="call_function", target=aten.full.default)]
+    assert sorted(map(repr, numbers)) == ["-0.0", "0.5", "2.5", "3", "7"] and not on_the_host(graph)
+    results = [n.meta["val"].dtype for n in graph.graph.output_node().args[0]]
+    assert results == [v.dtype for v in f(torch.ones(3))]
