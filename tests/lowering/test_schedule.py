@@ -396,12 +396,12 @@ def same(
     program: Program, env: dict[Any, int], order: Callable[[list[Any]], list[Any]] = list, policy: Policy = CPU
 ) -> None:
     """Run the steps, and the kernels with rows in this order: equal outputs."""
-    wanted, got = fresh(program, env), fresh(program, env)
+    plan = schedule(program, policy=policy)
+    plan.verify()
+    wanted, got = fresh(program, env), fresh(replace(program, buffers=plan.program.buffers), env)
     for step in program.steps:
         assert isinstance(step, Computed)
         run_step(step, wanted, env)
-    plan = schedule(program, policy=policy)
-    plan.verify()
     for kernel in plan.items:
         assert isinstance(kernel, Kernel)
         run_kernel(kernel, got, env, order)
