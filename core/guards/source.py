@@ -56,8 +56,6 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "plain": lambda base, key, raw: f"_plain({base})",
     "call": lambda base, key, raw: f"{base}()",
     "call_with": lambda base, key, raw: f"{base}(*{key}[0], **_b.dict({key}[1]))",
-    # function, arguments before and after the object, pairs of named ones
-    "given_to": lambda base, key, raw: f"{key}[0](*{key}[1], {base}, *{key}[2], **_b.dict({key}[3]))",
 }
 
 
@@ -113,17 +111,8 @@ class Source:
 
     def call(self, arguments: tuple[Any, Any]) -> Source:
         """The child for a call with these constants, positional ones and pairs of named ones."""
-        return self._step_like("call_with", arguments)
-
-    def given_to(
-        self, function: Any, before: tuple[Any, ...], after: tuple[Any, ...], named: tuple[Any, ...]
-    ) -> Source:
-        """The child for a call of this function with the object among constants."""
-        return self._step_like("given_to", (function, before, after, named))
-
-    def _step_like(self, kind: str, key: tuple[Any, ...]) -> Source:
-        known = (s for s in self.children.values() if s.kind == kind and repr(s.key) == repr(key))
-        return next(known, None) or self.step(kind, key)
+        known = (s for s in self.children.values() if s.kind == "call_with" and repr(s.key) == repr(arguments))
+        return next(known, None) or self.step("call_with", arguments)
 
     @property
     def is_const(self) -> bool:

@@ -44,7 +44,6 @@ from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
     PLAIN,
-    default_equality,
     expose,
     has_tensor,
     is_opaque_instance,
@@ -65,9 +64,8 @@ from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.tensors import NeedsValue
 from jitney.capture.world.reads import records_read
-from jitney.capture.world.record import ABSENT, CONTENT_TYPES
+from jitney.capture.world.record import ABSENT
 from jitney.capture.world.writes import writes
-from jitney.guards import Source
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
 
@@ -412,39 +410,23 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     with records_read(vm.world) as read:
         made = vm.call(fn.__wrapped__, *args, **kwargs)
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
-    source = None if constant else _of_cached_method(vm, fn, args, kwargs)
-    if constant or source is not None:
-        early = source is not None and not vm.tracer.mutates_inputs() and not vm.tracer.changes_state
-        only_computes = vm.tracer.take_back(nodes, early)  # guards ask the cache before the frame has done anything
-    else:
-        only_computes = nodes.issuperset(vm.tracer.graph.nodes)
+    only_computes = vm.tracer.take_back(nodes) if constant else nodes.issuperset(vm.tracer.graph.nodes)
     if _traces(vm) != before or not only_computes:
         raise Break(f"{what}, which does more than compute", "call it outside compiled code")
     if read.written() or vm.class_writes:  # before it is called: its cache would keep what it is without them
         raise Break(f"{what}, which reads what is written once the graph has run", "call it before")
-    if not constant and (source is None or _is_plain(made)):
+    if not constant:
         if not _is_plain(made):
             raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
         return made
+    source, size = vm.world.anchor(fn).source, fn.cache_parameters()["maxsize"]
+    place = source.call((tuple(args), tuple(kwargs.items())))
+    if has_tensor(made) and size is not None and len(source.children) > size:
+        raise Break(f"{what}, which keeps fewer results than the frame asks for", "give it a larger maxsize")
     value = directive_rules.in_python(vm, functools.partial(_without_drawing, fn), args, kwargs)
     if has_tensor(made) and not _is_alike(value, made):
         raise Break(f"{what}, which holds other tensors than it would compute here", "call it outside compiled code")
-    if source is None:
-        source = vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items())))
-    return vm.world.wrap(value, source)
-
-
-def _of_cached_method(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Source | None:
-    """Where what the cache of a method holds comes from: one object from outside, and constants."""
-    others = [i for i, a in enumerate(args) if not vm.world.constant_key(a)]
-    if len(others) != 1 or not all(map(vm.world.constant_key, kwargs.values())):
-        return None
-    at = others[0]
-    record = vm.world.record_of(args[at])
-    by_identity = default_equality(vm, args[at]) and lookup(vm, type(args[at]), "__hash__") is object.__hash__
-    if record is None or not by_identity or isinstance(args[at], CONTENT_TYPES) or vm.tracer.open_scopes:
-        return None
-    return record.source.given_to(fn, tuple(args[:at]), tuple(args[at + 1 :]), tuple(kwargs.items()))
+    return vm.world.wrap(value, place)
 
 
 def _traces(vm: Interpreter) -> tuple[Any, ...]:

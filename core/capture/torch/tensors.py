@@ -572,11 +572,10 @@ class Tracer(TorchFunctionMode):
 
     # ------------------------------------------------------------------ the end
 
-    def take_back(self, earlier: set[fx.Node], of_inputs: bool = False) -> bool:
-        """Drop what the graph has computed since, of constants (or ``of_inputs``); False: of something else."""
-        last = dict.fromkeys(node for node in self.graph.nodes if node not in earlier and node.op != "placeholder")
-        known = {*last, *(self.graph.find_nodes(op="placeholder") if of_inputs else ())}
-        if not all(known.issuperset(node.all_input_nodes) for node in last):
+    def take_back(self, earlier: set[fx.Node]) -> bool:
+        """Drop what the graph has computed since, of constants; False: of something else."""
+        last = dict.fromkeys(node for node in self.graph.nodes if node not in earlier)
+        if any(node.op == "placeholder" or not last.keys() >= set(node.all_input_nodes) for node in last):
             return False
         for node in reversed(last):
             self.graph.erase_node(node)
