@@ -9,7 +9,7 @@ import torch
 
 from jitney.backends.devices import same_addresses
 from jitney.cache.recipes import Recipe, Writer, call
-from jitney.torch_compat.tensor_iterator import hint
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 
 def overlaps_itself(size: Sequence[Any], stride: Sequence[Any]) -> bool:

@@ -21,7 +21,7 @@ from jitney.capture.torch.symbols import Inner
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import TRACING
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 
 FEWEST = 4  # operations, in a graph that is worth a call
 KINDS = 4  # of inputs that one graph is compiled for

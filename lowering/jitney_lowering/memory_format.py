@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.torch_compat.tensor_iterator import hint
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 from jitney_lowering.rules.pointwise import POINTWISE
 
 aten = torch.ops.aten

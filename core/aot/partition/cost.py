@@ -11,7 +11,7 @@ from torch import fx
 
 from jitney.aot.trace.results import is_view, root_of
 from jitney.torch_compat import operator_effects, torch_private
-from jitney.torch_compat.tensor_iterator import hint
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 aten = torch.ops.aten
 

@@ -20,8 +20,8 @@ from jitney.errors import JitneyError
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.out_of_memory import advise
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 from jitney.torch_compat.subclasses import wraps
-from jitney.torch_compat.tensor_iterator import hint
 
 FEW_PARTS = 2  # for which those who look into a backward wait for a compiler; of many results, each has a small part
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

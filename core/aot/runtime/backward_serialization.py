@@ -17,7 +17,7 @@ from jitney.aot.trace.sizes import is_symbolic
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 
 # By name of the sympy class: sympy's own, and torch's integer functions. They are done again on symbolic sizes.
 FUNCTIONS: dict[str, Callable[..., Any]] = {

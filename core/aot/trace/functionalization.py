@@ -15,7 +15,7 @@ from torch import fx
 from jitney.aot.memory_overlap import overlaps_itself
 from jitney.aot.signals import NotSplit
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.tensor_iterator import hint
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from jitney.errors import JitneyError
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import DEVICE_CALLS
 from jitney.torch_compat.global_state import StateKeeper, enter_inference_mode
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 
 # What operators raise on stand-ins; some formulas of torch's divide by a size, which may be 0.
 FAILS: tuple[type[Exception], ...] = (RuntimeError, ArithmeticError)

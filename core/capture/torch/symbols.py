@@ -20,7 +20,7 @@ from jitney.config import config
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.scalars import OPERATIONS, WHOLE, Definition, Scalars, expression_nodes
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 from jitney.torch_compat.subclasses import Wrapping
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

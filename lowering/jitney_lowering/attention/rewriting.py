@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 from jitney_lowering.attention.operators import FORWARD
 from jitney_lowering.attention.regions import Product, Region, draws, product, regions, value, writes
 from jitney_lowering.attention.score import NotSaid, Score

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 
 NAMESPACES = ("aten", "prims")
 _KINDS: dict[str, type] = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from jitney.torch_compat.tensor_iterator import hint
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 from jitney.torch_compat.torch_private import suggest_memory_format
 from jitney_lowering.decomposition.norms import Maybe, moments, parameter_dtype, per_channel
 from jitney_lowering.decomposition.table import aten, count, decomposes, is_empty, wide

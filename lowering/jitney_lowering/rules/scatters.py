@@ -136,6 +136,7 @@ def index_add(call: Call) -> Tensor:
     dim, kind = axis(dim, len(x.size)), "sum" if alpha else "store"
     call.refuse_unless(source.dtype is x.dtype and x.size[dim] != 0, "a source that does not fit")
     call.refuse_unless(all(s != 0 for s in source.size), "no index at all")
+    call.refuse_unless_sized(source.size, (*x.size[:dim], row.size[0] if row.size else ONE, *x.size[dim + 1 :]))
     allow(call, x, kind)
     picks = Picks(call.builder, row, x.size[dim], "index out of range in self", IndexError)
 
@@ -180,6 +181,8 @@ def index_put(call: Call) -> Tensor:
     space = _picked_size(x.size, {d: indices[d].size for d in dims})
     call.refuse_unless(all(s != 0 for s in space), "no index at all")
     call.refuse_unless(len(values.size) <= len(space), "values with more dimensions")
+    last = space[len(space) - len(values.size) :]
+    call.refuse_unless_sized(values.size, [one if one == 1 else n for one, n in zip(values.size, last, strict=True)])
     onto = projected(values, space)
     place = indexed(call, x.size, indices, space)
     return scattered(call.builder, x, space, place, lambda at: values.load(onto(at)), kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -138,3 +139,29 @@ def test_between_what_values_lie() -> None:
     assert [str(end) for end in interval(turned, {})] == ["0", "7"]
     around = apply("add", limited, constant(2**62, torch.int64))
     assert interval(around, {}) == (None, None)
+
+
+WRONG_SIZES: dict[str, Callable[..., Any]] = {
+    "index_add": lambda x, i: x.index_add(1, i, torch.ones(9, 5)),
+    "index_add, rows": lambda x, i: x.index_add(0, i, torch.ones(4, 6)),
+    "index_copy": lambda x, i: x.index_copy(0, i, torch.ones(5, 7)),
+    "index_put": lambda x, i: x.index_put((i,), torch.ones(4, 6)),
+    "index_put, added": lambda x, i: x.index_put((i,), torch.ones(5, 2), accumulate=True),
+    "slice_scatter": lambda x, i: x.slice_scatter(torch.ones(4, 6), 0, 1, 3),
+    "slice_scatter, step": lambda x, i: (
+        x.slice_scatter(torch.ones(2, 6), 0, 1, 4, 2) + x.slice_scatter(x[:3], 0, 1, 4, 2)
+    ),
+    "slice_scatter, columns": lambda x, i: x.slice_scatter(torch.ones(2, 5), 0, 1, 3),
+    "select_scatter": lambda x, i: x.select_scatter(torch.ones(9), 0, 1),
+    "as_strided_scatter": lambda x, i: x.as_strided_scatter(torch.ones(3), (4,), (7,)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("case", WRONG_SIZES)
+def test_a_source_of_another_size_is_refused_as_in_eager(case: str, dynamic: bool) -> None:
+    x, i = torch.zeros(4, 6), torch.tensor([0, 2, 1, 3, 0])
+    with pytest.raises(RuntimeError):
+        WRONG_SIZES[case](x, i)
+    with pytest.raises(RuntimeError):
+        jitney.compile(WRONG_SIZES[case], backend="llvm_cpu", dynamic=dynamic)(x, i)

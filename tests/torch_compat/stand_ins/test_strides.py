@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensor
 
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 
 aten = torch.ops.aten
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.tensor_iterator import result_strides
+from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES
+from jitney.torch_compat.stand_ins.tensor_iterator import result_strides
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]  # torch's result, the arguments -> tensors laid out as the results (None: as torch says)
@@ -64,6 +65,9 @@ class StandInMode(torch_private.LeanFakeTensorMode):
     ) -> Any:
         """One operator on stand-ins."""
         kwargs = kwargs or {}
+        if func in SOURCE_SIZES:
+            with self:
+                SOURCE_SIZES[func](*args, **kwargs)
         if func in INSTEAD:
             with self:
                 instead = INSTEAD[func](*args, **kwargs)

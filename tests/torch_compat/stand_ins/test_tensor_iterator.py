@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jitney
-from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.stand_ins.strides import StandInMode
 
 aten = torch.ops.aten
 SHAPES = [(1, 7), (7, 1), (1, 1), (1, 3, 4), (3, 1, 4), (3, 4, 1), (2, 3, 4), (2, 1, 3, 1), (1, 3, 2, 2), (2, 3, 1, 1)]

@@ -1,0 +1,1 @@
+"""Where torch's stand-ins (FakeTensors) say something else than eager."""
