@@ -31,7 +31,7 @@ from jitney.capture.python.classes import (
     written_class_attr,
 )
 from jitney.capture.torch.classes import tensor_classes
-from jitney.capture.torch.lazy_modules import class_asked
+from jitney.capture.torch.lazy_modules import attribute_asked, class_asked
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,
@@ -106,6 +106,7 @@ def _stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:
 
 def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) -> Any:
     """``object.__getattribute__`` followed, if ``fallback``, by the class's ``__getattr__``."""
+    attribute_asked(vm, obj, name)
     kind = type(obj)
     descriptor = lookup(vm, kind, name)
     if descriptor is ABSENT or not comes_first(vm, descriptor):

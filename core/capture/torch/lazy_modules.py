@@ -95,6 +95,18 @@ def class_asked(vm: Interpreter, value: Any) -> None:
         vm.classes_asked.add(id(value))
 
 
+def attribute_asked(vm: Interpreter, value: Any, name: str) -> None:
+    """The program asks for an attribute, which may be one of a class that the object's is no more by then."""
+    if isinstance(value, LazyModuleMixin):
+        kind: Any = type(value)
+        if kind.cls_to_become is None or _of_class(kind, name) is not _of_class(kind.cls_to_become, name):
+            vm.classes_asked.add(id(value))
+
+
+def _of_class(kind: type, name: str) -> Any:
+    return next((vars(owner)[name] for owner in kind.__mro__ if name in vars(owner)), None)
+
+
 def initialise(vm: Interpreter, called: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Where this is the first call of a lazy module, capture starts over with its parameters made.
 
