@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowering.graphs import lowered
-from lowering.test_schedule import AGAIN, programs, same
+from lowering.test_schedule import AGAIN, programs, same, shuffled
 
 import jitney
 from jitney_lowering import GPU, needed_bytes
@@ -81,12 +81,7 @@ def test_numbers_are_eagers(case: str, backend: str) -> None:
 def test_whatever_is_computed_early_is_what_the_steps_compute(
     made: tuple[Program, dict[Any, int]], policy: Policy, dice: random.Random
 ) -> None:
-
-    def shuffled(rows: list[Any]) -> list[Any]:
-        dice.shuffle(rows)
-        return rows
-
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"TERMS": 1, "LARGE": 0, "WORTH": 1e9, "SLACK": 1e9}.items():
             patch.setattr(running, name, value)
-        same(*made, shuffled, policy)
+        same(*made, shuffled(dice), policy)

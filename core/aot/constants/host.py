@@ -149,8 +149,14 @@ class _Folder(HostValues):
         self.erase(node)
 
     def replace(self, node: fx.Node, number: fx.Node) -> None:
-        """Give an operator the number where it computes: both take part in the choice of a dtype alike."""
+        """Give an operator the number where it computes: both take part in the choice of a dtype alike.
+
+        Not where eager's kernels would round it there only: they compute with a number of the host as it is.
+        """
         value, device = self.value(number), node.meta["val"].device
+        others = [n.meta["val"].dtype for n in node.all_input_nodes if n is not number]
+        if node.target not in FILLS and not all(_is_exact(value, dtype) for dtype in others):
+            return
         kinds: dict[str, Any] = {"dtype": value.dtype, "device": device, "pin_memory": False}
         with self.graph.inserting_before(node):
             made = self.graph.call_function(aten.full.default, ([], value.item()), kinds)
@@ -158,6 +164,13 @@ class _Folder(HostValues):
             made.meta = {**number.meta, "val": number.meta["val"].to(device)}
         node.replace_input_with(number, made)
         self.erase(number)
+
+
+def _is_exact(value: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Is a number not rounded where it meets this dtype? Of integers and floats the float's is the result's."""
+    if not dtype.is_floating_point or not value.dtype.is_floating_point:
+        return True
+    return bool((value.to(dtype).double() == value.double()).all()) or bool(value.isnan())
 
 
 def _in_range(value: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -91,7 +91,7 @@ special.codes[id(vars(_Sample)["__repr__"].__code__)] = _repr_of_dataclass
 def store_class_attr(vm: Interpreter, cls: type, name: str, value: Any) -> None:
     """``cls.name = value``, pending until the graph has run. A break where it is more than data."""
     special = name.startswith("__") or hasattr(type(cls), name) or not cls.__flags__ & HEAP
-    if special or not _is_data(value) or not _is_data(_in_class(cls, name)):
+    if special or not _is_data(value) or not _is_data(in_class(cls, name)):
         raise Break(f"an attribute of the class {cls.__qualname__} is set", "set it outside compiled code")
     record = vm.world.anchor(cls)
     record.slots[name] = value
@@ -104,7 +104,8 @@ def _is_data(value: Any) -> bool:
     return not callable(value) and not any(hasattr(type(value), name) for name in DESCRIPTOR)
 
 
-def _in_class(cls: type, name: str) -> Any:
+def in_class(cls: type, name: str) -> Any:
+    """What is under a name in a class or those that it inherits from, or ``ABSENT``; no guard."""
     return next((vars(owner)[name] for owner in cls.__mro__ if name in vars(owner)), ABSENT)
 
 

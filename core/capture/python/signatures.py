@@ -96,6 +96,15 @@ def _signature(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return vm.native(inspect.signature, target)
 
 
+def _guard_itself(vm: Interpreter, function: types.FunctionType) -> None:
+    """Guard which function it is, if it is from outside, and what its signature is made of."""
+    if not vm.world.is_fresh(function):
+        source = vm.world.anchor(function).source
+        if not source.is_const:
+            vm.world.guard(source, "is", function)
+        _guard(vm, function)
+
+
 @special(inspect.getfullargspec)
 def _full_arg_spec(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """It looks at the function itself, whatever that wraps, and gives new lists."""
@@ -103,11 +112,7 @@ def _full_arg_spec(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> 
     function = target.__func__ if type(target) is types.MethodType else target
     if kwargs or len(args) != 1 or type(function) is not types.FunctionType or not _plain(function):
         raise Break("inspect.getfullargspec of more than a plain function", HINT)
-    if not vm.world.is_fresh(function):
-        source = vm.world.anchor(function).source
-        if not source.is_const:
-            vm.world.guard(source, "is", function)
-        _guard(vm, function)
+    _guard_itself(vm, function)
     return vm.native(inspect.getfullargspec, target)
 
 
@@ -119,11 +124,7 @@ def _type_hints(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any
         return vm.native(typing.get_type_hints, function)
     if kwargs or len(args) != 1 or type(function) is not types.FunctionType or not _plain(function):
         raise Break("typing.get_type_hints of more than a plain function or a class", HINT)
-    if not vm.world.is_fresh(function):
-        source = vm.world.anchor(function).source
-        if not source.is_const:
-            vm.world.guard(source, "is", function)
-        _guard(vm, function)
+    _guard_itself(vm, function)
     for text in filter(lambda value: type(value) is str, function.__annotations__.values()):
         _guard_names(vm, function, text)
     return vm.world.mark_fresh(in_python(vm, typing.get_type_hints, [function], {}))

@@ -18,6 +18,7 @@ from jitney.capture.interpreter.signals import Initialise
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.original_functions import is_own
 from jitney.capture.python.c_boundary import specialise
+from jitney.capture.python.classes import in_class
 from jitney.capture.world.record import Record
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.rng_state import RandomStates
@@ -99,12 +100,8 @@ def attribute_asked(vm: Interpreter, value: Any, name: str) -> None:
     """The program asks for an attribute, which may be one of a class that the object's is no more by then."""
     if isinstance(value, LazyModuleMixin):
         kind: Any = type(value)
-        if kind.cls_to_become is None or _of_class(kind, name) is not _of_class(kind.cls_to_become, name):
+        if kind.cls_to_become is None or in_class(kind, name) is not in_class(kind.cls_to_become, name):
             vm.classes_asked.add(id(value))
-
-
-def _of_class(kind: type, name: str) -> Any:
-    return next((vars(owner)[name] for owner in kind.__mro__ if name in vars(owner)), None)
 
 
 def initialise(vm: Interpreter, called: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

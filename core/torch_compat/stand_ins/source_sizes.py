@@ -1,6 +1,6 @@
 """Sizes of what is written into parts of tensors, which eager's kernels check and torch's stand-ins do not.
 
-Symbolic sizes that must be equal are guarded to be.
+Symbolic sizes that must be equal are guarded to be. Of sizes that depend on data nothing is known: the operator tells.
 """
 
 from __future__ import annotations
@@ -10,20 +10,30 @@ from typing import Any
 
 import torch
 
+from jitney.torch_compat import torch_private
+
 aten = torch.ops.aten
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Are these sizes known to be different?"""
+    try:
+        return bool(one != other)
+    except torch_private.GuardOnDataDependentSymNode:
+        return False
 
 
 def _along(x: Any, dim: int, index: Any, source: Any, *rest: Any, **named: Any) -> None:
     """``index_add``: the source has the size of ``x``, but along the dimension."""
     if x.dim() and source.dim() == x.dim():
         dim = dim % x.dim()
-        if any(d != dim and x.shape[d] != source.shape[d] for d in range(x.dim())):
+        if any(d != dim and _differ(x.shape[d], source.shape[d]) for d in range(x.dim())):
             raise RuntimeError(
                 "source tensor shape must match self tensor shape, excluding the specified dimension. "
                 f"Got self.shape = {list(x.shape)} source.shape = {list(source.shape)}"
             )
         count = index.shape[0] if index.dim() else 1
-        if index.dim() < 2 and count != source.shape[dim]:
+        if index.dim() < 2 and _differ(count, source.shape[dim]):
             raise RuntimeError("index_add_(): Number of indices should be equal to source.size(dim)")
 
 
@@ -34,7 +44,7 @@ def _at(x: Any, indices: Sequence[Any], values: Any, *rest: Any, **named: Any) -
     chosen = aten.index.Tensor(x, indices).shape
     if values.dim() <= len(chosen):
         last = chosen[len(chosen) - values.dim() :]
-        if not all(one == 1 or one == n for one, n in zip(values.shape, last, strict=True)):
+        if any(_differ(one, 1) and _differ(one, n) for one, n in zip(values.shape, last, strict=True)):
             raise RuntimeError(
                 f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
                 f"shape {list(chosen)}"
@@ -44,7 +54,7 @@ def _at(x: Any, indices: Sequence[Any], values: Any, *rest: Any, **named: Any) -
 def _of(part: Callable[..., Any]) -> Callable[..., None]:
     def check(x: Any, source: Any, *place: Any, **named: Any) -> None:
         wanted = part(x, *place, **named).shape
-        if len(wanted) != source.dim() or any(a != b for a, b in zip(wanted, source.shape, strict=True)):
+        if len(wanted) != source.dim() or any(map(_differ, wanted, source.shape)):
             raise RuntimeError(f"expected src to have a size equal to {list(wanted)}, but got {list(source.shape)}")
 
     return check

@@ -19,7 +19,7 @@ from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.single_row import ROW, is_short, is_small, is_total, with_row
 from jitney_lowering.scheduler.spaces import Match, coordinates, match
 
-IN_REGISTERS = 4  # of as many members one is stored, at least, or about, where rows are written out
+IN_REGISTERS = 4  # of as many members at least one is stored; about one, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
 WAITED = 1 << 19  # elements: among fewer, threads have waited sooner than another kernel is launched
 WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced in it

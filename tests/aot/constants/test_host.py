@@ -145,3 +145,16 @@ def test_single_numbers_are_where_they_are_read() -> None:
     assert sorted(map(repr, numbers)) == ["-0.0", "0.5", "2.5", "3", "7"] and not on_the_host(graph)
     results = [n.meta["val"].dtype for n in graph.graph.output_node().args[0]]
     assert results == [v.dtype for v in f(torch.ones(3))]
+
+
+def test_numbers_that_would_be_rounded_stay_on_the_host() -> None:
+    """Eager's kernels multiply halves by a number of the host in float32."""
+
+    def f(x: Tensor) -> Any:
+        precise = torch.tensor(0.1, dtype=torch.float64)
+        return x.half() * torch.tensor(0.1), x.half() * torch.tensor(0.5), x * precise
+
+    graph = folded(f)
+    numbers = [n.args[1] for n in graph.graph.find_nodes(op="call_function", target=aten.full.default)]
+    read = {n.target for n in on_the_host(graph) if n.op == "get_attr"}
+    assert numbers == [0.5] and len(read) == 2

@@ -75,6 +75,9 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], tuple[int, ...], int]] = {
     "type": (lambda: Asks(lambda m: type(m) is nn.Linear), (2, 5), 1),
     "__class__": (lambda: Asks(lambda m: m.__class__ is nn.Linear), (2, 5), 1),
     "parameters": (lambda: Asks(lambda m: m.has_uninitialized_params()), (2, 5), 1),
+    "hasattr": (lambda: Asks(lambda m: hasattr(m, "cls_to_become")), (2, 5), 1),
+    "getattr": (lambda: Asks(lambda m: getattr(m, "initialize_parameters", None) is not None), (2, 5), 1),
+    "method": (lambda: Asks(lambda m: m.reset_parameters.__func__ is nn.Linear.reset_parameters), (2, 5), 1),
     "a class of the program's": (lambda: nn.Sequential(Own(2)), (2, 5), 1),
 }
 

@@ -508,19 +508,3 @@ def test_functions_of_torchs_that_check_numbers_are_looked_into() -> None:
     x, target = torch.randn(70, 2), torch.randn(70, 2)
     check(lambda x, y, v: loss(x, y, v.exp()), x, target, torch.randn(70, 2), graphs=1, breaks=0)
     check(lambda x, y, v: loss(x, y, v * 1), x, target, torch.randn(70, 2), raises=ValueError, skips=None)
-
-
-@pytest.mark.parametrize("name", ["cls_to_become", "initialize_parameters", "has_uninitialized_params"])
-def test_what_only_a_lazy_module_has_is_there_before_its_first_call(name: str) -> None:
-    def fn(module: nn.Module, x: torch.Tensor) -> Any:
-        there = hasattr(module, name)
-        return module(x) * (2 if there else 1), there
-
-    for backend in ("eager", "aot_eager"):
-        found = []
-        for called in (fn, compile_fn(fn, backend=backend)):
-            torch.manual_seed(0)
-            module = nn.LazyLinear(4)
-            found.append([called(module, torch.ones(2, 3)) for _ in range(2)])
-        for (wanted, before), (got, then) in zip(*found, strict=True):
-            assert torch.equal(got, wanted) and then is before
