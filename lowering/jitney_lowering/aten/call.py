@@ -11,7 +11,7 @@ from torch import fx
 
 from jitney_lowering.aten.builder import Builder, computable
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Shape, Tensor
-from jitney_lowering.index import Index, equal, index
+from jitney_lowering.index import Index, index
 from jitney_lowering.ir.operations import COMPLEX, FLOAT8
 from jitney_lowering.ir.values import Value
 from jitney_lowering.signals import NoRule
@@ -82,7 +82,8 @@ class Call:
 
     def refuse_unless_sized(self, given: Sequence[Index], wanted: Sequence[Index]) -> None:
         """No rule for a source of another size, which the operator itself refuses: torch's stand-ins may not."""
-        self.refuse_unless(len(given) == len(wanted) and all(map(equal, given, wanted)), "a source of another size")
+        fits = len(given) == len(wanted) and all(map(self.builder.sizes.are_equal, given, wanted))
+        self.refuse_unless(fits, "a source of another size")
 
     def check(self) -> None:
         """Raise ``NoRule`` unless all tensors are such as loops can handle, on one device."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
-from jitney_lowering.index import Index, Size, index, max_, min_
+from jitney_lowering.index import Index, Size, equal, index, max_, min_
 from jitney_lowering.ir.loops import Reading
 from jitney_lowering.signals import NotLowered
 
@@ -25,6 +25,7 @@ class Sizes:
         self.readings: dict[Size, Reading] = {}
         self._hints: dict[Any, int] = {}
         self._made: dict[Any, Index] = {}  # sympy expression -> Index
+        self._symbolic: dict[Index, torch.SymInt] = {}  # and the size that it was
         for number, value in enumerate(inputs):
             if isinstance(value, torch.SymInt):
                 self._read(value, Reading(number, "value"))
@@ -58,12 +59,21 @@ class Sizes:
             expr = value.node.expr
             if expr not in self._made and _is_one(value):
                 self._made[expr] = index(1)
-            return self._expression(expr)
+            found = self._expression(expr)
+            self._symbolic.setdefault(found, value)
+            return found
         return index(value)
 
     def shape(self, values: Sequence[Any]) -> tuple[Index, ...]:
         """Sizes or strides of a FakeTensor."""
         return tuple([self.index(v) for v in values])
+
+    def are_equal(self, one: Index, other: Index) -> bool:
+        """Are they proven to be equal, or do guards say so, as of ``s * t`` and ``u * v``?"""
+        if equal(one, other):
+            return True
+        a, b = self._symbolic.get(one), self._symbolic.get(other)
+        return a is not None and b is not None and torch_private.statically_known_true(a == b)
 
     def hint(self, value: Index) -> int:
         """What the expression was when the graph was captured."""
