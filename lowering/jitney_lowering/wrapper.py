@@ -355,7 +355,8 @@ class Wrapper:
     def _may_die(self, name: str, variable: str) -> bool:
         """May the variable go when its buffer is no longer needed?"""
         if variable.startswith("i"):
-            return self.separate and name not in self.schedule.filled.values()
+            filled = self.schedule.filled
+            return self.separate and name not in filled and name not in filled.values()
         return variable.startswith("t")
 
     def vector(self, count: Index, dtype: torch.dtype) -> str:

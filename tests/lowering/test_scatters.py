@@ -188,3 +188,50 @@ def test_a_scatter_waits_for_one_that_it_reads() -> None:
         run(*given)
         sides.append(given)
     torch.testing.assert_close(sides[1], sides[0])
+
+
+def climbed(tree: torch.Tensor, i: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A tree of sums: each change of leaves goes up to the root."""
+    tree[i] = values
+    for _ in range(4):
+        i = i // 2
+        tree[i] = tree[2 * i] + tree[2 * i + 1]
+    return tree[1:8].clone()
+
+
+def test_what_a_scatter_computes_of_what_it_changes_is_computed_before() -> None:
+    """A chain of them: all in the input, without a copy."""
+    made = scheduled(climbed, normal(512), different(256, 7) + 256, normal(7))
+    assert made.filled == {f"s{n}": "in0" for n in range(5)}
+    assert copies(made) == 0 and not any("] = s" in str(item) and "512" in str(item) for item in made.items)
+    assert sum("c" in name for item in made.items for name in item.writes) == 4
+
+
+def test_much_that_a_scatter_computes_of_what_it_changes_is_not_kept() -> None:
+    made = scheduled(climbed, normal(64), different(32, 24) + 32, normal(24))
+    assert len(made.filled) < 5
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu", "triton_gpu"])
+def test_chains_of_scatters_are_eagers(backend: str, keeps: bool) -> None:
+    """Places that depend on what is changed, sums beside stores, a state between that somebody has, a second call."""
+
+    def fn(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        kept = []
+        x[x[i].abs() % 128] = x[i] // 2
+        x.index_add_(0, i, x[(i + 1) % 128])
+        if keeps:
+            kept.append(x * 2)
+            kept.append(x.clone())
+        x[i] = x[(i + 64) % 128] + x[0]
+        x.scatter_reduce_(0, i, x[i] - 3, "amax")
+        return (x.sum(), *kept)
+
+    compiled = jitney.compile(fn, backend=backend, fullgraph=True)
+    wanted = torch.arange(128) * 7 % 120
+    given = wanted.clone()
+    for step in (8, 16):
+        i = torch.arange(0, 128, step)[1:] - 1
+        torch.testing.assert_close(compiled(given, i), fn(wanted, i))
+        assert torch.equal(given, wanted)

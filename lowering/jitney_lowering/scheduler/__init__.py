@@ -138,7 +138,7 @@ def schedule(
         gone = {name for n in dying if isinstance(name := program.inputs[n], str)}
         kernels = ordered(kernels, program, kept, gone)
     kernels = updates_last(program, kernels, updates)
-    kernels, buffers, filled = scattered_in_place(program, kernels, updates, kept)
+    kernels, buffers, filled = scattered_in_place(program, kernels, updates, kept, names)
     program = replace(program, buffers=buffers)
     kept |= {root(name, buffers) for name in kept}
     inputs = {name for name in program.inputs if isinstance(name, str)}

@@ -177,6 +177,16 @@ def _piece(length: int | None, most: int) -> int:
     return min(padded, key=padded.__getitem__)
 
 
+def _crowd(held: int) -> int:
+    """How many times fewer elements a thread has because each takes so many registers."""
+    return min(power(-(-held * EACH // REGISTERS)), EACH)
+
+
+def _crowded(crowd: int) -> int:
+    """Elements of a program whose threads have so many times fewer of them."""
+    return CROWDED * EACH // crowd
+
+
 def rows(
     count: int | None,
     length: int | None,
@@ -213,7 +223,11 @@ def rows(
     if longest >= PIECE[0] and work > VERY_MUCH:  # what is computed of so many elements does not fit the registers
         whole = False
     if not whole or (together > 1 and longest * together > PIECE[0]):
-        return Tile(together, _piece(length, PIECE[0] // together), PIECE[1])
+        r, warps, crowd = _piece(length, PIECE[0] // together), PIECE[1], _crowd(held)
+        if crowd > 1 and held * EACH > ROW_REGISTERS * 3 // 4:
+            r = min(r, max(_crowded(crowd) // together, 1))
+            warps = warps_for(together * r, EACH // crowd)
+        return Tile(together, r, warps)
     r = longest
     alone = 1024 if positions else 512 if (length or 0) % VECTOR else 0  # elements of a program of one warp
     if r <= min(alone, 512) and work <= MUCH:
@@ -246,7 +260,7 @@ def split(
         held: about how many registers an element takes: sums, and what is loaded for them.
     """
     kept, length = kept or GUESS, length or GUESS * 8
-    crowd = min(power(-(-held * EACH // REGISTERS)), EACH)  # so many times fewer elements a thread
+    crowd = _crowd(held)
     if across:
         x = min(power(kept), 64 if heavy else 128)
         r = max((4096 if heavy else 8192) // x, 1)
@@ -256,7 +270,7 @@ def split(
         if length < 512:
             x = min(power(kept), 1024 // r)
     if crowd > 1:
-        r = max(min(r, CROWDED * EACH // crowd // x), 1)
+        r = max(min(r, _crowded(crowd) // x), 1)
     tiles = -(-kept // x)
     parts = min(max(PROCESSORS * 4 // tiles, 1), -(-length // (r * 2)))
     return Tile(x, r, 4 if across and not heavy else warps_for(x * r, EACH // crowd)), max(parts, 1)

@@ -1,7 +1,10 @@
 """Scatters into memory that nobody needs as it was: no copy of it is made first.
 
 What a scatter changes is a copy of a tensor (``aten/scattering.py``). Where the tensor is a temporary that nobody reads
-later, or an input that the result is to be copied into, the scatter changes that itself.
+later, or an input that the result is to be copied into, the scatter changes that itself. What it computes of the tensor
+meanwhile is computed before, where that is less than the copy:
+
+    t = old; t[i[d]] = old[2 i[d]] + old[2 i[d] + 1]        v[d] = old[2 i[d]] + old[2 i[d] + 1]; old[i[d]] = v[d]
 """
 
 from __future__ import annotations
@@ -9,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from jitney_lowering.index import index
+import torch
+
+from jitney_lowering.aten.tensor import contiguous
+from jitney_lowering.index import Names, index, linear, product
 from jitney_lowering.ir.kernel import Kernel, Nest, Scatter, Store
 from jitney_lowering.ir.loops import Buffer, Extern, Program, Strided
 from jitney_lowering.ir.values import Load, Put, Value, rebuild, walk
@@ -18,10 +24,12 @@ from jitney_lowering.scheduler.memory.successors import FRESH
 from jitney_lowering.scheduler.memory.updates import whole
 
 Items = list[Kernel | Extern]
+# So many times smaller is what a scatter computes of a tensor than the tensor, if it is computed before.
+SMALLER = 4
 
 
 def scattered_in_place(
-    program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int], kept: Collection[str]
+    program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int], kept: Collection[str], names: Names
 ) -> tuple[Items, dict[str, Buffer], dict[str, str]]:
     """The items without such copies, the buffers, and buffers that replace an input: buffer -> the input's.
 
@@ -30,11 +38,16 @@ def scattered_in_place(
         items: what runs, in order.
         updates: output -> the input that gets its value.
         kept: buffers that somebody has after the call.
+        names: for new buffers.
+
+    The last comes first: of a chain of them, each of which changes what the one before has made, the first then knows
+    whether the last is to be an input.
     """
     order, buffers = list(items), dict(program.buffers)
     filled: dict[str, str] = {}
+    done: list[str] = []  # what is made in place
     targets = _targets(program, updates)
-    for change in [change for item in items for change in _changes(item)]:
+    for change in [change for item in reversed(items) for change in _changes(item)]:
         at = next(n for n, item in enumerate(order) if change in _changes(item))
         scatter = order[at]
         assert isinstance(scatter, Kernel)
@@ -43,19 +56,29 @@ def scattered_in_place(
         if copy is None or old is None:
             continue
         old = root(old, buffers)
-        if not alike(buffers[change.buffer], buffers[old]) or not _is_last(order, at, copy, old, buffers):
+        if not alike(buffers[change.buffer], buffers[old]):
+            continue
+        before = _apart(scatter, change, old, buffers, names)
+        if before is None or not _is_last([*order[:at], before[-1], *order[at + 1 :]], at, copy, old, buffers):
             continue
         rest = _without(order[copy], change.value.buffer)
-        if targets.get(change.buffer) == old:
+        chain = [change.buffer, *(name for name in done if root(name, buffers) == change.buffer)]
+        if any(targets.get(name) == old for name in chain):
             readers = [item for n, item in enumerate(order) if n != copy] + ([] if rest is None else [rest])
-            unread = change.value.kind == "store" and not any(old in item.reads for item in readers)
+            alone = change.value.kind == "store" and len(chain) == 1
+            unread = alone and not any(old in item.reads for item in readers)
             if not _may_be_changed(order[at:], {check[0] for check in program.checks}, unread):
                 continue
-            filled[change.buffer] = old
+            filled |= dict.fromkeys(chain, old)
         elif not _is_ours(order, old, buffers, kept):
             continue
-        buffers[change.buffer] = replace(buffers[change.buffer], home=(old, index(0)))
-        order[at] = _into(scatter, change, old)
+        buffers |= {name: replace(buffers[name], home=(old, index(0))) for name in chain}
+        done.append(change.buffer)
+        *made, scatter = before
+        for kernel in made:
+            buffers |= {name: _temporary(kernel, name, buffers[old]) for name in kernel.writes}
+        (change,) = [s for s in _changes(scatter) if s.buffer == change.buffer]
+        order[at : at + 1] = [*made, _into(scatter, change, old)]
         order[copy : copy + 1] = [] if rest is None else [rest]
     return order, buffers, filled
 
@@ -67,6 +90,51 @@ def _changes(item: Kernel | Extern) -> list[Scatter]:
     statements = item.body[0].statements
     found = [statement for statement in statements if isinstance(statement, Scatter)]
     return found if len(found) == len(statements) else []
+
+
+def _apart(
+    scatter: Kernel, change: Scatter, old: str, buffers: Mapping[str, Buffer], names: Names
+) -> list[Kernel] | None:
+    """The scatter, behind a kernel that computes what it needs of ``old``; None if that is much, or not known."""
+    parts = {id(p): p for p in change.value.parts if any(_is_of(v, old, buffers) for v in walk(p))}
+    if not parts:
+        return [scatter]
+    loops = (*scatter.outer, *scatter.body[0].loops)
+    count, extent = product(loops).value, buffers[old].extent.value
+    if len(_changes(scatter)) > 1 or count is None or extent is None:
+        return None
+    size = buffers[old].dtype.itemsize
+    if count * sum(p.dtype.itemsize for p in parts.values()) * SMALLER > extent * size:
+        return None
+    place = linear(loops)
+    loads = {key: Load(part.dtype, names.name("c"), place) for key, part in parts.items()}
+    stores = tuple([Store(load.buffer, place, parts[key]) for key, load in loads.items()])
+    put = change.value
+    value = Put(
+        put.dtype,
+        put.buffer,
+        put.index,
+        tuple([(atom, loads.get(id(value), value)) for atom, value in put.indirect]),
+        loads.get(id(put.value), put.value),
+        put.kind,
+        None if put.mask is None else loads.get(id(put.mask), put.mask),
+    )
+    (nest,) = scatter.body
+    temporaries = {load.buffer: load.dtype for load in loads.values()}
+    first = replace(scatter, name=f"{scatter.name}c", body=(Nest(nest.loops, stores),), after=frozenset())
+    second = replace(scatter, body=(Nest(nest.loops, (replace(change, value=value),)),))
+    return [_with_buffers(k, {**scatter.buffers, **temporaries}) for k in (first, second)]
+
+
+def _is_of(value: Value, old: str, buffers: Mapping[str, Buffer]) -> bool:
+    """Does it come from that memory?"""
+    return isinstance(value, Load) and value.buffer in buffers and root(value.buffer, buffers) == old
+
+
+def _temporary(kernel: Kernel, name: str, beside: Buffer) -> Buffer:
+    """What a kernel that goes through it in order stores."""
+    size = tuple([loop.size for loop in (*kernel.outer, *kernel.body[0].loops)])
+    return Buffer(name, kernel.buffers[name], size, contiguous(size), beside.device)
 
 
 def _targets(program: Program, updates: Mapping[int, int]) -> dict[str, str]:
@@ -140,7 +208,11 @@ def _without(item: Kernel | Extern, name: str) -> Kernel | None:
     body = tuple(nest for nest in left if nest.statements)
     if not body:
         return None
-    made = replace(item, body=body)
-    used = {v.buffer for v in _values(made) if isinstance(v, Load)}
-    used |= {s.buffer for nest in (*made.body, *made.finish) for s in nest.statements if hasattr(s, "buffer")}
-    return replace(made, buffers={b: dtype for b, dtype in item.buffers.items() if b in used})
+    return _with_buffers(replace(item, body=body), item.buffers)
+
+
+def _with_buffers(kernel: Kernel, buffers: Mapping[str, torch.dtype]) -> Kernel:
+    """The kernel with those of the buffers that it names."""
+    used = {v.buffer for v in _values(kernel) if isinstance(v, (Load, Put))}
+    used |= {s.buffer for nest in (*kernel.body, *kernel.finish) for s in nest.statements if hasattr(s, "buffer")}
+    return replace(kernel, buffers={b: dtype for b, dtype in buffers.items() if b in used})
