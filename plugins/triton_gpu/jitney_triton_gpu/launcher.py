@@ -238,15 +238,15 @@ def tuner_of(program: Program, name: str, options: TritonGpuOptions) -> Tuner | 
 
 
 def device_of(schedule: Schedule) -> torch.device:
-    """The device of all kernels; raises ``NotLowered`` if there are several."""
-    buffers = schedule.program.buffers
-    found = {
-        buffers[name].device
-        for item in schedule.items
-        if isinstance(item, Kernel)
-        for name in item.buffers
-        if buffers[name].device.type in DEVICE_TYPES
-    }
+    """The device of all kernels, or of the operators if these are all; raises ``NotLowered`` if there are several."""
+
+    def devices(kind: type[Kernel] | type[Extern]) -> set[torch.device]:
+        named = {name for item in schedule.items if isinstance(item, kind) for name in item.reads | item.writes}
+        found = {schedule.program.buffers[name].device for name in named}
+        return {device for device in found if device.type in DEVICE_TYPES}
+
+    found = devices(Kernel)
     if len(found) > 1:
         raise NotLowered(f"kernels on {', '.join(sorted(map(str, found)))}")
-    return next(iter(found), torch.device("cpu"))
+    found = found or devices(Extern)
+    return found.pop() if len(found) == 1 else torch.device("cpu")

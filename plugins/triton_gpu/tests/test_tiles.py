@@ -121,3 +121,10 @@ def test_long_rows_of_many_sums_have_few_elements_a_thread(launched: list[Functi
     one, many = [f for f in launched if "sum" in f.name]
     assert one.blocks["RBLOCK"] // (32 * one.warps) == 8
     assert many.blocks["RBLOCK"] // (32 * many.warps) <= 4
+
+
+def test_rows_that_the_cache_does_not_hold_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "PROCESSORS", 132)
+    assert tiles.rows_at_a_time(40_000) is None  # all of them are in the cache
+    assert tiles.rows_at_a_time(200_000) == 132
+    assert tiles.rows_at_a_time(512_000) is None

@@ -33,7 +33,7 @@ class Cuda:
         self._lock = threading.Lock()
         self._turns = threading.Lock()
         self._last: tuple[int, torch.cuda.Event] | None = None  # a stream, and what ran there last
-        self._prepared = threading.local()  # each thread has a handle of cuBLAS's
+        self._workspaces: torch.cuda.MemPool | None = None  # in whose memory those of cuBLAS are
         self._memory = torch.cuda.get_device_properties(device).total_memory
         self._kept: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
 
@@ -44,22 +44,38 @@ class Cuda:
     def prepare(self) -> None:
         """See ``Recorder``. cuBLAS has a workspace for each thread and stream, of 32 MiB on an H200.
 
-        It is no recording's memory: else the first one would count it, and keep it for all others. Where the library
-        refuses, as it may while algorithms have to be deterministic, the graph itself will tell.
+        It is no recording's memory: else the first one would count it, and keep it for all others. Nor is it anybody
+        else's: torch takes all workspaces back when somebody asks for that, as torch.compile does around each of its
+        recordings, and a replay would write to memory that is another tensor's by then, or nobody's. So they are in a
+        pool of their own, and before each recording there is one again. Where the library refuses, as it may while
+        algorithms have to be deterministic, the graph itself will tell.
         """
         with self._lock:
-            if hasattr(self._prepared, "done") or self.is_busy():
+            if self.is_busy():
                 return
-            self._prepared.done = True
-            self.side.wait_stream(torch.cuda.current_stream(self.device))
+            current = torch.cuda.current_stream(self.device)
+            self.side.wait_stream(current)
+            if self._last is not None:
+                self.side.wait_event(self._last[1])
             with (
                 torch.cuda.stream(self.side),
                 torch.no_grad(),
                 torch.autocast("cuda", enabled=False),
                 contextlib.suppress(RuntimeError),
             ):
-                one = torch.zeros(16, 16, device=self.device)
-                torch.addmm(one[0], one, torch.mm(one, one))
+                one, made = torch.zeros(2, 16, 16, device=self.device)
+                with self._own_memory():
+                    torch.mm(one, one, out=made)
+                    torch.addmm(one[0], one, one, out=made)
+            current.wait_stream(self.side)
+
+    def _own_memory(self) -> contextlib.AbstractContextManager[None]:
+        """Memory for workspaces; other allocators than torch's own have no pools."""
+        if torch.cuda.get_allocator_backend() != "native":
+            return contextlib.nullcontext()
+        if self._workspaces is None:
+            self._workspaces = torch.cuda.MemPool()
+        return torch.cuda.use_mem_pool(self._workspaces, self.device)
 
     def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
         """See ``Recorder``. Other threads go on meanwhile."""

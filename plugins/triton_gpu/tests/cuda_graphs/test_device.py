@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -96,6 +97,50 @@ def test_within_the_users_own_recording() -> None:
         x.copy_(torch.randn(16, 32, device="cuda"))
         graph.replay()
         torch.testing.assert_close(made, module(x))
+
+
+@pytest.mark.parametrize("who", ["somebody", "a graph that is gone"])
+def test_workspaces_that_are_taken_back(replayed: list[int], who: str) -> None:
+    """cuBLAS's memory is recorded, and must not become another tensor's.
+
+    torch takes it back when a CUDA graph of the same stream goes (pytorch issue 193402), and torch.compile does around
+    its recordings.
+    """
+    mine = model().eval()
+    large = torch.randn(2048, 2048, device="cuda")
+    x = torch.randn(16, 32, device="cuda")
+    options = {"cudagraphs": True}
+    compiled = jitney.compile(mine, backend="triton_gpu", options=options)
+    product = jitney.compile(lambda x: (x @ x).relu() @ x + 1, backend="triton_gpu", options=options)
+    other = jitney.compile(lambda x: (x @ x).sin() @ x, backend="triton_gpu", options=options)
+    with torch.no_grad():
+        for _ in range(6):
+            compiled(x), product(large), other(large)
+        torch.cuda.synchronize()
+        if who == "somebody":
+            torch._C._cuda_clearCublasWorkspaces()
+        else:
+            del other
+            gc.collect()
+        torch.cuda.empty_cache()
+        taken = [torch.full((1 << 20,), 7.0, device="cuda") for _ in range(32)]
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), mine(x), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(product(large), (large @ large).relu() @ large + 1, rtol=1e-4, atol=1e-2)
+            assert all(bool((t == 7).all()) for t in taken)
+    assert replayed
+
+
+def test_a_graph_of_operators_alone(replayed: list[int]) -> None:
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v)
+
+    compiled = jitney.compile(attention, backend="triton_gpu", mode="reduce-overhead")
+    args = [torch.randn(2, 4, 64, 32, device="cuda") for _ in range(3)]
+    with torch.no_grad():
+        for _ in range(6):
+            torch.testing.assert_close(compiled(*args), attention(*args), rtol=1e-4, atol=1e-4)
+    assert replayed
 
 
 def test_streams_take_turns(replayed: list[int]) -> None:

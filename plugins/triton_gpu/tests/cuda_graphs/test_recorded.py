@@ -126,6 +126,23 @@ def test_what_is_called_often_is_recorded(tape: Tape) -> None:
     assert (tape.recorded, tape.replayed, told) == (1, 4, [])
 
 
+def test_each_recording_is_prepared(tape: Tape, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries' workspaces may be gone since the last one."""
+    record = tape.record
+
+    def prepared(run: Callable[[], Sequence[Any]]) -> Any:
+        assert tape.prepared == tape.recorded + 1
+        return record(run)
+
+    monkeypatch.setattr(tape, "record", prepared)
+    calls, told = wrap(double, tape, dynamic=True)
+    for size in (5, 7):
+        x, w = torch.randn(size), torch.randn(size)
+        for _ in range(5):
+            torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert (tape.recorded, told) == (2, [])
+
+
 def test_results_that_are_held_do_not_change(tape: Tape) -> None:
     calls, told = wrap(double, tape)
     x, w = torch.randn(300_000), torch.randn(300_000)
