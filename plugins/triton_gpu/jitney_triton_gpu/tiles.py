@@ -18,6 +18,7 @@ SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
 EACH, REGISTERS, CROWDED = 8, 64, 256  # elements of a thread, registers for them; threads where these are too few
+MOST_REGISTERS = 128  # of a thread, for sums over columns
 ROW_REGISTERS = 128  # of a row that a program holds as a whole
 TOTALS = 256 * 128  # sums that a program may hold in registers
 FEW_ROWS = 16  # or columns of a product: memory is what takes time
@@ -112,7 +113,7 @@ def pointwise(count: int | None, buffers: int = 1, work: int = 0, *, strided: bo
         work: cost of an element.
         strided: is memory read or written at places that are no neighbours, as of short rows?
     """
-    if buffers >= MANY and work <= VERY_MUCH and not strided:
+    if _are_many(buffers, work, strided):
         return Tile(128, 1, 1)
     if work > VERY_MUCH or strided:
         block = 256
@@ -125,8 +126,15 @@ def pointwise(count: int | None, buffers: int = 1, work: int = 0, *, strided: bo
     return Tile(block, 1, warps_for(block, 16 if block >= 1024 else 4))
 
 
-def long_rows(length: int, work: int = 0, *, strided: bool = False) -> Tile:
-    """A tile within a row; for ``work`` and ``strided`` see ``pointwise``."""
+def _are_many(buffers: int, work: int, strided: bool) -> bool:
+    """Would a thread of many elements have more of these buffers in registers than it has registers?"""
+    return buffers >= MANY and work <= VERY_MUCH and not strided
+
+
+def long_rows(length: int, buffers: int = 1, work: int = 0, *, strided: bool = False) -> Tile:
+    """A tile within a row; for the rest see ``pointwise``."""
+    if _are_many(buffers, work, strided):
+        return Tile(128, 1, 1)
     block = _row_block(length)
     return Tile(block, 1, warps_for(block, 2 if strided or work > VERY_MUCH else 4 if work > MUCH else 16))
 
@@ -276,6 +284,9 @@ def split(
             x = min(power(kept), 1024 // r)
     if crowd > 1:
         r = max(min(r, _crowded(crowd) // x), 1)
+    elif across and not heavy:
+        while held * x * r > 32 * 4 * MOST_REGISTERS:
+            r //= 2
     tiles = -(-kept // x)
     parts = min(max(PROCESSORS * 4 // tiles, 1), -(-length // (r * 2)))
     return Tile(x, r, 4 if across and not heavy else warps_for(x * r, EACH // crowd)), max(parts, 1)

@@ -128,3 +128,24 @@ def test_rows_that_the_cache_does_not_hold_do_not_wait_for_each_other(monkeypatc
     assert tiles.rows_at_a_time(40_000) is None  # all of them are in the cache
     assert tiles.rows_at_a_time(200_000) == 132
     assert tiles.rows_at_a_time(512_000) is None
+
+
+def test_what_a_thread_has_at_a_time_fits_its_registers(launched: list[Function], device: torch.device) -> None:
+    """As sm_90's compiler says: a kernel of 32 buffers in tiles of 1,024 elements kept 4 KiB a thread in memory."""
+
+    def states(x: list[torch.Tensor], decay: torch.Tensor) -> list[torch.Tensor]:
+        made, state = [], x[0]
+        for each in x:
+            state = state * decay + each
+            made.append(state)
+        return made
+
+    def columns(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * (1 - y)).sum(0), (x / (x + y) * y).sum(0)
+
+    compiled(states, [torch.zeros(2, 8, 1 << 14, device=device) for _ in range(16)], torch.zeros(8, 1, device=device))
+    (one,) = launched
+    assert one.blocks["XBLOCK"] <= 8 * 32 * one.warps
+    compiled(columns, *torch.zeros(2, 1_000_000, 8, device=device))
+    two = next(f for f in launched[1:] if "parts" in f.name)
+    assert two.blocks["XBLOCK"] * two.blocks["RBLOCK"] <= 32 * 32 * two.warps

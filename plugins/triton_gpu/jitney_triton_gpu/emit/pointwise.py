@@ -67,7 +67,8 @@ def pointwise(
         programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
     elif _has_rows(kernel, loops):
         strided = _is_strided(kernel, inner)
-        tile = tuning.tile(tiles.long_rows(loops[-1].size.value or 1, work(nest.statements), strided=strided))
+        length = loops[-1].size.value or 1
+        tile = tuning.tile(tiles.long_rows(length, len(kernel.buffers), work(nest.statements), strided=strided))
         x, z = Axis("x", inner, tile.x), Axis("z", loops[:-1], 1)
         draft = Draft(kernel, name, [x], wide)
         across = draft.writer.index(blocks_of(x.count, x.block))
