@@ -8,6 +8,7 @@ that the sizes are others.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,8 +39,8 @@ class Trial:
         for edge in EDGES:
             env = torch_private.ShapeEnv(duck_shape=False, allow_dynamic_output_shape_ops=True)
             mode = StandInMode(shape_env=env, allow_non_fake_inputs=False)
-            with torch_private.without_modes(), mode:
-                self.calls[edge] = (mode, self._at(args, edge), self._at(kwargs, edge))
+            with torch_private.without_modes(), mode, contextlib.suppress(ArithmeticError, ValueError):
+                self.calls[edge] = (mode, self._at(args, edge), self._at(kwargs, edge))  # else the graph raises, too
 
     @classmethod
     def of(cls, symbols: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial | None:
@@ -89,7 +90,7 @@ class Trial:
             size, stride = ([self._size(n, edge) for n in ns] for ns in (value.shape, value.stride()))
             return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
         if type(value) in ARRANGED:
-            return self._size(value, edge) if type(value) is torch.SymInt else float(edge)
+            return self._size(value, edge)
         if isinstance(value, Mapping):
             return {k: self._at(v, edge) for k, v in value.items()}
         if type(value) is slice:
@@ -98,23 +99,28 @@ class Trial:
             return (list if type(value) is list else tuple)(self._at(v, edge) for v in value)
         return value
 
-    def _size(self, value: Any, edge: int) -> int:
+    def _size(self, value: Any, edge: int) -> Any:
         number = self._number(value, edge)
         if number is None:
-            raise Break("a size of a tensor that depends on data, and on numbers that the graph computes")
+            raise Break("a size that depends on data and on something that is not known before the graph runs")
         return number
 
-    def _number(self, value: Any, edge: int) -> int | None:
-        """A size at this edge; None for one that the operation itself has made."""
-        if type(value) is not torch.SymInt:
-            return int(value)
+    def _number(self, value: Any, edge: int) -> Any:
+        """A size or number at this edge; None for one that the operation itself has made."""
+        if type(value) not in ARRANGED:
+            return value
         expr = value.node.expr
-        at = {s: edge if s in self.symbols.unknown else self._hint(s) for s in expr.free_symbols}
-        return None if None in at.values() else int(expr.subs(at))
+        at = {symbol: self._value(symbol, edge) for symbol in expr.free_symbols}
+        return None if None in at.values() else value.node.pytype(expr.subs(at))
 
-    def _hint(self, symbol: Any) -> Any:
+    def _value(self, symbol: Any, edge: int) -> Any:
+        if symbol in self.symbols.unknown:
+            return edge
+        found = self.symbols.scalars.definitions.get(symbol)
+        if found is not None:
+            return found.target(*(self._number(a, edge) for a in found.args))
         known = self.symbols.values.get(symbol)
-        return known.node.hint if type(known) is torch.SymInt else None
+        return None if known is None else known.node.hint
 
 
 def _memory(value: Any) -> set[int]:
