@@ -67,7 +67,9 @@ class Settings:
     drops_gradients: bool = False  # those that the frame ends with, where it has begun without
     whole: bool = False  # is a graph break an error?
     foresees: bool = True  # may branches on tensors of the host be guarded?
-    takes_data_sizes: Callable[[fx.GraphModule, list[Any]], bool] | None = None  # a graph that nobody has asked for them
+    takes_data_sizes: Callable[[fx.GraphModule, list[Any]], bool] | None = (
+        None  # a graph that nobody has asked for them
+    )
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
 
@@ -219,7 +221,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
 
 
 def _worth_data_sizes(vm: Loop, made: Emitted, stopped: events.GraphBreak | None, settings: Settings) -> bool:
-    """Are there fewer breaks for sizes that depend on data, and is the graph one that the backend makes something of?"""
+    """Are there fewer breaks for sizes that depend on data, and is the graph one that the backend takes?"""
     count = vm.symbols.data_dependent()
     if not count:
         return True

@@ -274,13 +274,13 @@ PROTOCOLS |= {
 
 # ------------------------------------------------------------------ what is not followed
 
-# Python's own builtins, but those that programs replace to no harm (``print``, ``open``, ``exec``...): nothing here or in
-# torch's Python depends on what these do. What a shell or profiler adds (``display``, ``profile``) is no builtin.
+# Python's own builtins, but those that programs replace to no harm (``print``, ``open``, ``exec``...): nothing here or
+# in torch's Python depends on what these do. What a shell or profiler adds (``display``, ``profile``) is no builtin.
 _FUNCTIONS = (
     "abs aiter all anext any ascii bin bool bytearray bytes callable chr classmethod complex delattr dict dir divmod "
-    "enumerate filter float format frozenset getattr globals hasattr hash hex id int isinstance issubclass iter len list "
-    "locals map max memoryview min next object oct ord pow property range repr reversed round set setattr slice sorted "
-    "staticmethod str sum super tuple type vars zip Ellipsis NotImplemented"
+    "enumerate filter float format frozenset getattr globals hasattr hash hex id int isinstance issubclass iter len "
+    "list locals map max memoryview min next object oct ord pow property range repr reversed round set setattr slice "
+    "sorted staticmethod str sum super tuple type vars zip Ellipsis NotImplemented"
 ).split()
 
 

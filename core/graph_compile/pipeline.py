@@ -32,7 +32,8 @@ from jitney.capture.codegen.graph_runner import checked_once, keeping_state
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed, JitneyError
 from jitney.graph_compile.branches import over_compiled
-from jitney.graph_compile.data_sizes import around_captured, is_eager
+from jitney.graph_compile.data_sizes import around_captured, is_eager, is_sized
+from jitney.graph_compile.sized_graphs import SizedGraph
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
 from jitney.guards.frozen import can_freeze
 from jitney.torch_compat import markers, torch_private
@@ -232,18 +233,29 @@ def _in_pieces(
     backend: BoundBackend, pieces: Sequence[Piece], request: CompileRequest, code: CodeType, frozen: Frozen | None
 ) -> Callable[..., Sequence[Any]]:
     """Each piece compiled on its own, in torch's global state as the pieces before it leave it."""
-    made = []
+    made: list[Callable[..., Sequence[Any]]] = []
     keeper = StateKeeper()
     try:
         for number, piece in enumerate(pieces, 1):
             frame = f"{request.frame}, piece {number} of {len(pieces)}"
             kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
             own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=piece.arguments)
-            made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
+            if backend.backend.level == "aten" and is_sized(piece.module) and not registry.changes_graphs():
+                made.append(SizedGraph(piece.module, functools.partial(_late, backend, own, code)))
+            else:
+                made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
             piece.change_state()
     finally:
         keeper.restore()
     return in_turn(pieces, made, request.frame)
+
+
+def _late(
+    backend: BoundBackend, request: CompileRequest, code: CodeType, graph: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Sequence[Any]]:
+    """A piece whose sizes are known now that it runs."""
+    kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+    return _compiled(backend, graph, inputs, dataclasses.replace(request, kind=kind), code, None)
 
 
 def aot_request(

@@ -1,7 +1,7 @@
 """Sizes that depend on data, where they are 0 or 1: does what capture takes for granted hold there, too?
 
-torch's rules for stand-ins decide what they cannot know (is this size 1, to be squeezed or broadcast?) as for sizes of 2
-and more, and do not say so. So an operation on tensors with such sizes runs again on stand-ins that have 0 and 1 there.
+torch's rules for stand-ins decide what they cannot know (is this size 1, to be squeezed?) as for sizes of 2 and more,
+and do not say so. So an operation on tensors with such sizes runs again on stand-ins that have 0 and 1 there.
 Where its results have other shapes than capture has been told, or are views and were said to be none, the graph checks
 that the sizes are others.
 """
