@@ -33,7 +33,8 @@ from jitney.config import config
 from jitney.errors import AotError, BackendFailed, JitneyError
 from jitney.graph_compile.branches import over_compiled
 from jitney.graph_compile.data_sizes import around_captured, is_eager, is_sized
-from jitney.graph_compile.sized_graphs import SizedGraph
+from jitney.graph_compile.sized_graphs import SizedGraph, unknown_dims
+from jitney.graph_compile.sized_serialization import read_graph
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
 from jitney.guards.frozen import can_freeze
 from jitney.torch_compat import markers, torch_private
@@ -241,7 +242,8 @@ def _in_pieces(
             kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
             own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=piece.arguments)
             if backend.backend.level == "aten" and is_sized(piece.module) and not registry.changes_graphs():
-                made.append(SizedGraph(piece.module, functools.partial(_late, backend, own, code)))
+                late = functools.partial(_late, backend, own, code)
+                made.append(SizedGraph(piece.module, unknown_dims(piece.module), late))
             else:
                 made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
             piece.change_state()
@@ -256,6 +258,12 @@ def _late(
     """A piece whose sizes are known now that it runs."""
     kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
     return _compiled(backend, graph, inputs, dataclasses.replace(request, kind=kind), code, None)
+
+
+def sized_again(backend: BoundBackend, text: str, blobs: Sequence[bytes], name: str, code: CodeType) -> SizedGraph:
+    """What another process has kept of a piece that is compiled when it runs."""
+    graph, dims = read_graph(text, blobs)
+    return SizedGraph(graph, dims, functools.partial(_late, backend, backend.request("inference", name), code))
 
 
 def aot_request(

@@ -18,8 +18,10 @@ from torch import fx
 
 from jitney import events
 from jitney._util import generated_code
+from jitney.cache.recipes import Recipe, Writer
 from jitney.capture.torch.symbols import Symbols
 from jitney.graph_compile.branches import KINDS, Compile, Run, state_now
+from jitney.graph_compile.sized_serialization import write_graph
 from jitney.graph_compile.subgraphs import operation_result
 from jitney.guards import Pool, Source
 from jitney.torch_compat import torch_private
@@ -33,14 +35,15 @@ class SizedGraph:
     """A part of a captured graph.
 
     Args:
-        graph: as it was captured; its placeholders' stand-ins say which sizes are not known.
+        graph: as it was captured.
+        dims: of each input, which of its sizes are not known; None for a number.
         compile_graph: makes a function of a graph and FakeTensors for its inputs; called when it runs.
     """
 
-    def __init__(self, graph: fx.GraphModule, compile_graph: Compile) -> None:
+    def __init__(self, graph: fx.GraphModule, dims: Sequence[Any], compile_graph: Compile) -> None:
         self.graph = graph
+        self.dims = dims
         self.compile_graph = compile_graph
-        self.given = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
         self.made: list[tuple[Callable[..., bool], Run]] = []
         self.lock = threading.RLock()
         self.number = events.subject()
@@ -54,29 +57,38 @@ class SizedGraph:
         return self._grown(state, inputs)(*inputs)
 
     def _grown(self, state: Any, inputs: tuple[Any, ...]) -> Run:
-        if state is None or len(self.made) >= KINDS or not all(map(self._is_usual, inputs, self.given)):
+        if state is None or len(self.made) >= KINDS or not all(map(_is_usual, inputs, self.dims)):
             return self.graph.forward
         with self.lock, TRACING, lifted(), events.compiling(self.number):
-            made = _Compilation(self.graph, self.given, inputs)
+            made = _Compilation(self.graph, self.dims, inputs)
             run = self.compile_graph(made.graph, made.inputs) if made.traced() else self.graph.forward
             self.made.append((made.check(state), run))
             torch_private.forget_reals(made.symbols.fake_mode)
             return run
 
-    @staticmethod
-    def _is_usual(value: Any, given: Any) -> bool:
-        if not isinstance(value, torch.Tensor):
-            return type(value) is int and value > 1
-        plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
-        dims = [n for n, said in zip(value.shape, given.shape, strict=True) if type(said) is torch.SymInt]
-        return plain and min(dims, default=2) > 1 and not (value.is_conj() or value.is_neg() or value.is_inference())
+    def _jitney_recipe(self, writer: Writer) -> Recipe:
+        return write_graph(writer, self.graph, self.dims)
+
+
+def _is_usual(value: Any, dims: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return type(value) is int and value > 1
+    plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+    sizes = [n for n, unknown in zip(value.shape, dims, strict=True) if unknown]
+    return plain and min(sizes, default=2) > 1 and not (value.is_conj() or value.is_neg() or value.is_inference())
+
+
+def unknown_dims(graph: fx.GraphModule) -> list[list[bool] | None]:
+    """Of each input of a captured graph, which of its sizes are symbols; None for a number."""
+    values = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
+    return [[type(n) is torch.SymInt for n in v.shape] if _is(v) else None for v in values]
 
 
 class _Compilation:
     """The graph on stand-ins for inputs of one kind, and what it takes for granted of them."""
 
-    def __init__(self, graph: fx.GraphModule, given: Sequence[Any], inputs: Sequence[Any]) -> None:
-        dims = {id(t): [type(n) is torch.SymInt for n in g.shape] for t, g in zip(inputs, given, strict=True) if _is(t)}
+    def __init__(self, graph: fx.GraphModule, unknown: Sequence[Any], inputs: Sequence[Any]) -> None:
+        dims = {id(t): known for t, known in zip(inputs, unknown, strict=True)}
         self.real = inputs
         self.pool = Pool()
         self.symbols = Symbols(lambda real, source: dims[id(real)])

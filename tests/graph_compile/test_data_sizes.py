@@ -1,12 +1,15 @@
-"""Sizes that depend on data, without a setting: when they stay in the graph, and what computes with them when it runs."""
+"""Sizes that depend on data, without a setting: when they stay in the graph, and what then computes with them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from helpers import observe
 from torch.nn import functional as F  # noqa: N812 (torch's own name for it)
 
@@ -129,3 +132,34 @@ def test_callables_get_no_such_graph_unless_it_is_asked_for() -> None:
     with observe() as seen:
         assert torch.equal(jitney.compile(fn, backend=backend)(torch.eye(3)), fn(torch.eye(3)))
     assert len(seen.breaks) == 1
+
+
+PROGRAM = """
+import torch, jitney
+from jitney import events
+
+def fn(x, m):
+    a = x[m]
+    return (a.exp() * a / (1 + a * a)).sum() + a.shape[0]
+
+seen = []
+compiled = jitney.compile(fn, backend="aot_eager")
+with events.listen(seen.append):
+    for least in (0.5, 0.2, 2.0):
+        x = torch.linspace(-1, 1, 6, requires_grad=True)
+        m = torch.linspace(0, 1, 6) > least
+        compiled(x, m).backward()
+        y = x.detach().requires_grad_()
+        fn(y, m).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+print(*(type(e).__name__ for e in seen if isinstance(e, (events.FrameCaptured, events.FrameLoaded))))
+"""
+
+
+def test_a_second_process_takes_them_from_disk(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    env = {**os.environ, "JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(tmp_path / "cache")}
+    for expected in ("FrameCaptured", "FrameLoaded"):
+        done = run_python(str(tmp_path / "program.py"), env=env)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == [expected]
