@@ -53,9 +53,6 @@ def read_graph(text: str, blobs: Sequence[bytes]) -> tuple[fx.GraphModule, list[
     nodes: dict[str, fx.Node] = {}
     reader = Reader(data["objects"], blobs, nodes, {})
     for number, (op, name, *row) in enumerate(data["rows"]):
-        given = reader.make_all(row)
-        if op == "output":
-            nodes[f"%{number}"] = graph.output(given[1][0])
-        else:
-            nodes[f"%{number}"] = graph.create_node(op, given[0], *given[1:], name=name)
+        target, args, kwargs = (*reader.make_all(row), (), {})[:3]
+        nodes[f"%{number}"] = graph.create_node(op, target, args, kwargs, name)
     return fx.GraphModule(torch.nn.Module(), graph), data["dims"]
