@@ -15,6 +15,7 @@ from jitney.backends import Argument, BoundBackend
 from jitney.backends.registry import registry
 from jitney.capture.codegen.graph_runner import runs_eagerly
 from jitney.graph_compile.branches import FEWEST
+from jitney.graph_compile.masked_writes import without_masked_writes
 from jitney.graph_compile.subgraphs import cut, places_of
 from jitney.torch_compat import torch_private
 
@@ -112,6 +113,7 @@ def takes_data_sizes(backend: BoundBackend, graph: fx.GraphModule, inputs: Seque
         return False
     if backend.backend.level != "aten":
         return backend.backend.data_sizes
+    graph = without_masked_writes(graph)
     arguments = tuple(Argument(node.name) for node in graph.graph.find_nodes(op="placeholder"))
     pieces = cut(graph, inputs, arguments, around_captured(graph, (), places_of(graph, inputs)))
     as_captured = [p.module for p in pieces if any(map(_depends, p.module.graph.nodes)) and not is_sized(p.module)]

@@ -33,6 +33,7 @@ from jitney.config import config
 from jitney.errors import AotError, BackendFailed, JitneyError
 from jitney.graph_compile.branches import over_compiled
 from jitney.graph_compile.data_sizes import around_captured, is_eager, is_sized
+from jitney.graph_compile.masked_writes import without_masked_writes
 from jitney.graph_compile.sized_graphs import SizedGraph, unknown_dims
 from jitney.graph_compile.sized_serialization import read_graph
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
@@ -95,6 +96,8 @@ def graph_function(
     graph = backend.transform(emitted.graph, emitted.inputs, request)
     if events.detailed() and backend.transforms:
         events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
+    if backend.backend.level == "aten" and not registry.changes_graphs():
+        graph = without_masked_writes(graph)
     at = backend.split(graph, emitted.inputs, request, places_of)
     if backend.backend.level == "aten" and any(is_eager(n) or unknown(n) for n in graph.graph.nodes):
         at = around_captured(graph, at, places_of(graph, emitted.inputs))
