@@ -118,7 +118,11 @@ def takes_data_sizes(backend: BoundBackend, graph: fx.GraphModule, inputs: Seque
     pieces = cut(graph, inputs, arguments, around_captured(graph, (), places_of(graph, inputs)))
     as_captured = [p.module for p in pieces if any(map(_depends, p.module.graph.nodes)) and not is_sized(p.module)]
     nodes = [node for piece in as_captured for node in piece.graph.nodes if node.op not in ("placeholder", "output")]
-    return sum(not _takes_out(node) and _kind(node) != "data" for node in nodes) < FEWEST
+    return sum(_kind(node) != "data" and not _takes_out(node) and not _is_number(node) for node in nodes) < FEWEST
+
+
+def _is_number(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("example_value"), (torch.SymInt, torch.SymBool, torch.SymFloat))
 
 
 def _depends(node: fx.Node) -> bool:
