@@ -206,6 +206,8 @@ class Backend:
             returned.
         lacks: what is missing on this machine for the backend, a sentence each; empty if it can work. ``jitney doctor``
             shows it, and ``backend="auto"`` leaves the operators of such a backend to eager, with one warning.
+        data_sizes: for ``torch``: may it be given operations whose results' sizes depend on data (``nonzero``, masks),
+            without ``fullgraph=True`` or a setting? Graphs for ``aten`` are cut around such.
         auto_priority: the place among the backends that ``backend="auto"`` chooses from, higher first; None if it is
             chosen only where no other is installed. The first is used, with all others that share graphs: those for
             ``aten`` that have ``device_types`` or ``supports``. ``auto`` imports each backend's module to ask:
@@ -225,6 +227,7 @@ class Backend:
     auto_priority: int | None = None
     joint_pass: Callable[[fx.Graph, Any], None] | None = None
     captured_pass: Callable[[fx.GraphModule, Sequence[Any], Trace, Any], fx.GraphModule] | None = None
+    data_sizes: bool = False
 
     # Fields that are to go away: what to use instead.
     DEPRECATED: ClassVar[Mapping[str, str]] = {}

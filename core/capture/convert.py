@@ -14,6 +14,7 @@ from traceback import FrameSummary
 from typing import Any
 
 import torch
+from torch import fx
 
 from jitney import events
 from jitney.capture.codegen import cleanups
@@ -32,6 +33,7 @@ from jitney.capture.tables import Handlers
 from jitney.capture.torch import lazy_modules
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.stand_in_attributes import drop_gradients
+from jitney.capture.torch.symbols import asks_for_data_sizes
 from jitney.capture.world import late_warnings
 from jitney.capture.world.size_changes import size_changes
 from jitney.config import config
@@ -65,6 +67,9 @@ class Settings:
     drops_gradients: bool = False  # those that the frame ends with, where it has begun without
     whole: bool = False  # is a graph break an error?
     foresees: bool = True  # may branches on tensors of the host be guarded?
+    takes_data_sizes: Callable[[fx.GraphModule, list[Any]], bool] | None = (
+        None  # a graph that nobody has asked for them
+    )
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
 
@@ -133,6 +138,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
     lazy: lazy_modules.Initialisation | None = None
     unable: set[int] = set()  # lazy modules that refuse the arguments: the program's call is to raise
     reads_ahead = False
+    data_sizes = settings.takes_data_sizes is not None and not asks_for_data_sizes(settings.whole)
     for _ in range(MAX_RESTARTS):
         if lazy is not None:  # capture has let go of its own random numbers and modes
             lazy_modules.run(lazy, initialised, unable)
@@ -148,6 +154,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             has_regions=settings.has_regions,
             whole=settings.whole,
             foresees=settings.foresees,
+            data_sizes=data_sizes,
         )
         vm.reads_ahead = reads_ahead
         vm.classes_asked |= unable
@@ -166,6 +173,12 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             _let_go(restart, start.outside)
             forced[restart.step] = restart
             lazy_modules.undo(initialised, restart.step)
+            continue
+        except GiveUp:
+            if not (data_sizes and vm.symbols.data_dependent()):
+                raise
+            data_sizes = False
+            forced.clear()
             continue
         except Initialise as found:
             lazy = found.initialisation
@@ -194,6 +207,10 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             reads_ahead = True
             forced.clear()
             continue
+        if data_sizes and not _worth_data_sizes(vm, made, stopped, settings):
+            data_sizes = False  # once more, with a break at the first of them
+            forced.clear()
+            continue
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
         captured = Captured(made, stopped, time.perf_counter() - begin, stack, vm.break_is_error, initialised)
@@ -201,6 +218,15 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             captured.verify()
         return captured
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")
+
+
+def _worth_data_sizes(vm: Loop, made: Emitted, stopped: events.GraphBreak | None, settings: Settings) -> bool:
+    """Are there fewer breaks for sizes that depend on data, and is the graph one that the backend takes?"""
+    count = vm.symbols.data_dependent()
+    if not count:
+        return True
+    takes, graph = settings.takes_data_sizes, made.graph
+    return bool(takes and graph and count > (stopped is not None) and takes(graph, made.inputs))
 
 
 def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None]:

@@ -274,11 +274,14 @@ PROTOCOLS |= {
 
 # ------------------------------------------------------------------ what is not followed
 
-# Builtins that programs replace, to no harm: nothing here or in torch's Python depends on what they do.
-_HARMLESS = {
-    "print", "input", "open", "breakpoint", "help", "exit", "quit", "copyright", "credits", "license", "exec", "eval",
-    "compile", "__import__", "__build_class__",
-}  # fmt: skip
+# Python's own builtins, but those that programs replace to no harm (``print``, ``open``, ``exec``...): nothing here or
+# in torch's Python depends on what these do. What a shell or profiler adds (``display``, ``profile``) is no builtin.
+_FUNCTIONS = (
+    "abs aiter all anext any ascii bin bool bytearray bytes callable chr classmethod complex delattr dict dir divmod "
+    "enumerate filter float format frozenset getattr globals hasattr hash hex id int isinstance issubclass iter len "
+    "list locals map max memoryview min next object oct ord pow property range repr reversed round set setattr slice "
+    "sorted staticmethod str sum super tuple type vars zip Ellipsis NotImplemented"
+).split()
 
 
 def _is_genuine(name: str, value: Any) -> bool:
@@ -287,7 +290,9 @@ def _is_genuine(name: str, value: Any) -> bool:
     return not isinstance(value, types.FunctionType | types.MethodType | functools.partial) and is_own(value)
 
 
-_BUILTINS = {n: v for n, v in vars(builtins).items() if n not in _HARMLESS and (not n.startswith("_"))}
+_BUILTINS: dict[str, Any] = {n: getattr(builtins, n, None) for n in _FUNCTIONS} | {
+    n: v for n, v in vars(builtins).items() if isinstance(v, type) and issubclass(v, BaseException) and is_own(v)
+}
 # Modules of the standard library whose functions capture itself and torch are made of.
 _LIBRARY = [
     (module, {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")})

@@ -107,22 +107,25 @@ class Branch:
 
 def _kind(inputs: Sequence[Any]) -> Any:
     """What a graph is compiled for: facts of tensors, and of torch's state; None where it is not compiled."""
-    if (
-        torch.is_inference_mode_enabled()
-        or torch_private.dispatch_mode_depth()
-        or torch_private.transforms_active()
-        or not inputs
-    ):
+    state = state_now()
+    if state is None or not inputs:
         return None
-    facts: list[Any] = [torch.is_grad_enabled()]
-    for device in ("cpu", "cuda"):
-        facts.append(torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+    facts: list[Any] = [*state]
     for t in inputs:
         plain = type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout is torch.strided
         if not plain or t.is_conj() or t.is_neg() or t.is_inference():
             return None
         facts.append((t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf))
     return tuple(facts)
+
+
+def state_now() -> tuple[Any, ...] | None:
+    """What graphs depend on of torch's state; None where it is an unusual one."""
+    unusual = torch.is_inference_mode_enabled() or torch_private.dispatch_mode_depth()
+    if unusual or torch_private.transforms_active():
+        return None
+    autocast = [torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) for d in ("cpu", "cuda")]
+    return (torch.is_grad_enabled(), *autocast)
 
 
 def _stand_ins(inputs: Sequence[torch.Tensor]) -> list[Any]:

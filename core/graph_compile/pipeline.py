@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-import operator
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType
@@ -30,10 +28,14 @@ from jitney.backends.faults import error_text, raises_too
 from jitney.backends.hookspecs import GraphCheck
 from jitney.backends.registry import registry
 from jitney.capture.codegen.emit import Emitted
-from jitney.capture.codegen.graph_runner import checked_once, keeping_state, runs_eagerly
+from jitney.capture.codegen.graph_runner import checked_once, keeping_state
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed, JitneyError
-from jitney.graph_compile.branches import FEWEST, over_compiled
+from jitney.graph_compile.branches import over_compiled
+from jitney.graph_compile.data_sizes import around_captured, is_eager, is_sized
+from jitney.graph_compile.masked_writes import without_masked_writes
+from jitney.graph_compile.sized_graphs import SizedGraph, unknown_dims
+from jitney.graph_compile.sized_serialization import read_graph
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
 from jitney.guards.frozen import can_freeze
 from jitney.torch_compat import markers, torch_private
@@ -94,9 +96,11 @@ def graph_function(
     graph = backend.transform(emitted.graph, emitted.inputs, request)
     if events.detailed() and backend.transforms:
         events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
+    if backend.backend.level == "aten" and not registry.changes_graphs():
+        graph = without_masked_writes(graph)
     at = backend.split(graph, emitted.inputs, request, places_of)
-    if backend.backend.level == "aten" and any(_is_eager(n) or unknown(n) for n in graph.graph.nodes):
-        at = _around_captured(graph, at, places_of(graph, emitted.inputs))
+    if backend.backend.level == "aten" and any(is_eager(n) or unknown(n) for n in graph.graph.nodes):
+        at = around_captured(graph, at, places_of(graph, emitted.inputs))
     if at:
         frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
@@ -129,47 +133,6 @@ def promised(graph: fx.GraphModule) -> list[Any]:
     return [v.meta.get("example_value", ANYTHING) if isinstance(v, fx.Node) else v for v in returned]
 
 
-def _is_eager(node: fx.Node) -> bool:
-    """Is it an operation that looks at the values of tensors, or runs as it is? ATen graphs cannot hold such."""
-    return "opaque" in node.meta or (node.op == "call_function" and runs_eagerly(node.target))
-
-
-def _takes_out(node: fx.Node) -> bool:
-    """Is it one of several results of an operation?"""
-    source = node.args[0] if node.target is operator.getitem else None
-    return isinstance(source, fx.Node) and isinstance(source.meta.get("example_value"), (tuple, list))
-
-
-def _around_captured(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
-    """The nodes before which to cut: as wanted, and around operations that run as they were captured.
-
-    Those are each operation that runs eagerly, and neighbours whose sizes depend on data, or that come in between.
-    """
-    kinds: dict[fx.Node, str] = {}
-    for node in graph.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        if _takes_out(node) and node.args[0] in kinds:
-            kinds[node] = kinds[node.args[0]]
-        else:
-            depends = unknown(node) or any(map(unknown, node.all_input_nodes))
-            kinds[node] = "eager" if _is_eager(node) else "unknown" if depends else "plain"
-    nodes = [*kinds]
-    runs = [(kind, [*run]) for kind, run in itertools.groupby(nodes, kinds.__getitem__)]
-    for number, (kind, run) in enumerate(runs):
-        beside = {k for k, _ in (*runs[max(number - 1, 0) : number], *runs[number + 1 : number + 2])}
-        if kind == "plain" and "unknown" in beside and len(run) < FEWEST:
-            kinds.update(dict.fromkeys(run, "unknown"))
-    wanted = set(at)
-    for node, previous in zip(nodes[1:], nodes, strict=False):
-        one = kinds[node] == "eager" and not _takes_out(node)
-        if one or kinds[node] != kinds[previous]:
-            wanted.add(node)
-    if nodes and kinds[nodes[0]] == "eager":
-        wanted.add(nodes[0])
-    return [node for node in places if node in wanted]
-
-
 def _compiled(
     backend: BoundBackend,
     graph: fx.GraphModule,
@@ -181,7 +144,7 @@ def _compiled(
     wanted = config.repro_after or backend.own.crosscheck
     check = graph_check(graph, inputs, backend, request) if wanted else None
     if backend.backend.level == "aten":
-        if any(map(_is_eager, graph.graph.nodes)):
+        if any(map(is_eager, graph.graph.nodes)):
             opaque = any("opaque" in node.meta for node in graph.graph.nodes)
             reason = f"{'an operator' if opaque else 'control flow'} that looks at the values of tensors"
             where = (request.frame, code.co_filename, code.co_firstlineno, backend.name, reason)
@@ -274,18 +237,36 @@ def _in_pieces(
     backend: BoundBackend, pieces: Sequence[Piece], request: CompileRequest, code: CodeType, frozen: Frozen | None
 ) -> Callable[..., Sequence[Any]]:
     """Each piece compiled on its own, in torch's global state as the pieces before it leave it."""
-    made = []
+    made: list[Callable[..., Sequence[Any]]] = []
     keeper = StateKeeper()
     try:
         for number, piece in enumerate(pieces, 1):
             frame = f"{request.frame}, piece {number} of {len(pieces)}"
             kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
             own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=piece.arguments)
-            made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
+            if backend.backend.level == "aten" and is_sized(piece.module) and not registry.changes_graphs():
+                late = functools.partial(_late, backend, own, code)
+                made.append(SizedGraph(piece.module, unknown_dims(piece.module), late))
+            else:
+                made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
             piece.change_state()
     finally:
         keeper.restore()
     return in_turn(pieces, made, request.frame)
+
+
+def _late(
+    backend: BoundBackend, request: CompileRequest, code: CodeType, graph: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Sequence[Any]]:
+    """A piece whose sizes are known now that it runs."""
+    kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+    return _compiled(backend, graph, inputs, dataclasses.replace(request, kind=kind), code, None)
+
+
+def sized_again(backend: BoundBackend, text: str, blobs: Sequence[bytes], name: str, code: CodeType) -> SizedGraph:
+    """What another process has kept of a piece that is compiled when it runs."""
+    graph, dims = read_graph(text, blobs)
+    return SizedGraph(graph, dims, functools.partial(_late, backend, backend.request("inference", name), code))
 
 
 def aot_request(

@@ -132,7 +132,7 @@ def _written(
             given = list(_tensors((args, kwargs)))
             before = [t._version for t in given]
             try:
-                result = _of_opaque(node, given) if "opaque" in node.meta else _result(node, args, kwargs)
+                result = _of_opaque(node, given) if "opaque" in node.meta else operation_result(node, args, kwargs)
             except Exception:  # a rule for stand-ins that wants what capture has arranged: then it stays in one piece
                 return None
             values[node] = result
@@ -148,7 +148,8 @@ def _written(
     return [(touched[memory][0], last) for memory, last in last_write.items()]
 
 
-def _result(node: fx.Node, args: Any, kwargs: Any) -> Any:
+def operation_result(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    """What the operation of a captured graph gives for these arguments."""
     target: Any = node.target
     return getattr(args[0], target)(*args[1:], **kwargs) if node.op == "call_method" else target(*args, **kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from jitney import events
@@ -14,6 +15,7 @@ from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.torch import lazy_modules
 from jitney.config import config
 from jitney.errors import JitneyError, Unsupported
+from jitney.graph_compile.data_sizes import takes_data_sizes
 from jitney.graph_compile.pipeline import graph_function
 from jitney.guards.reentry import watch_reentry
 from jitney.runtime.continuation import run_continuations
@@ -56,6 +58,7 @@ def compile_frame(
         drops_gradients=session.backend.own.drop_grads,
         whole=session.fullgraph,
         foresees=session.fullgraph or forms < config.cache_size_limit // 2,
+        takes_data_sizes=functools.partial(takes_data_sizes, session.backend),
     )
     try:
         with (

@@ -9,7 +9,7 @@ import json
 import struct
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,7 @@ from jitney.cache.frame_reader import StoredFrame, holds, without_graph
 from jitney.cache.frame_writer import FrameWriter
 from jitney.cache.frames import frames_on_disk, store, stored
 from jitney.cache.key import edited, environment, flags, settings
-from jitney.cache.recipes import Stale
+from jitney.cache.recipes import Reader, Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
@@ -152,7 +152,17 @@ def _parts_of_frames(owner: CodeEntries) -> dict[str, Callable[..., Any]]:
 
         return made_again(kind, *recipe)
 
-    return {"point": point, **{kind: functools.partial(code, kind) for kind in ("step", "generator", "stand_in")}}
+    def sized(reader: Reader, text: int, blobs: Sequence[int]) -> Any:
+        from jitney.graph_compile.pipeline import sized_again
+
+        rest = [reader.blobs[number] for number in blobs]
+        return sized_again(owner.session.backend, reader.make(text), rest, owner.target.name, owner.shown)
+
+    return {
+        "point": point,
+        "sized": sized,
+        **{kind: functools.partial(code, kind) for kind in ("step", "generator", "stand_in")},
+    }
 
 
 def _build(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -85,28 +87,33 @@ def run_on_stand_ins(
         return func(*args, **kwargs)
 
 
+def _called(function: Any, *args: Any) -> Any:
+    """A call; of proxies, a node: ``math``'s functions ask no proxy, nor do torch's where torch functions are off."""
+    proxy = next((a for a in args if isinstance(a, torch.fx.Proxy)), None)
+    return function(*args) if proxy is None else proxy.tracer.create_proxy("call_function", function, args, {})
+
+
+def _conversion(function: Any) -> Any:
+    """What takes the dtype of its result, too, which Python's numbers have not."""
+    return staticmethod(lambda x, dtype: _called(function, x))
+
+
 class PythonArithmetic(PythonReferenceAnalysis):
-    """Python's operations for those of a size expression; torch's class leaves one to sympy, which takes no proxies."""
+    """Python's operations for those of a size expression; several of torch's class take no proxies."""
+
+    floor_to_int: Any = _conversion(math.floor)
+    ceil_to_int: Any = _conversion(math.ceil)
+    trunc_to_int: Any = _conversion(math.trunc)
+    round_to_int: Any = _conversion(round)
+    to_dtype: Any = _conversion(torch.sym_float)
+    maximum: Any = staticmethod(functools.partial(_called, torch.sym_max))
+    minimum: Any = staticmethod(functools.partial(_called, torch.sym_min))
+    not_: Any = staticmethod(functools.partial(_called, torch.sym_not))
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
         """``a / b`` of integers."""
         return a / b
-
-    @staticmethod
-    def maximum(a: Any, b: Any) -> Any:
-        """The larger one. Where torch functions are off, ``torch.sym_max`` asks no proxy."""
-        return _called(torch.sym_max, a, b)
-
-    @staticmethod
-    def minimum(a: Any, b: Any) -> Any:
-        """The smaller one."""
-        return _called(torch.sym_min, a, b)
-
-
-def _called(function: Any, *args: Any) -> Any:
-    proxy = next((a for a in args if isinstance(a, torch.fx.Proxy)), None)
-    return function(*args) if proxy is None else proxy.tracer.create_proxy("call_function", function, args, {})
 
 
 class NamedSource(TorchSource):

@@ -255,3 +255,25 @@ def test_padding_that_takes_too_much_raises_as_in_eager() -> None:
     for call in (run, program):
         with pytest.raises(RuntimeError, match="negative output size|narrow|length"):
             call(x, -5)
+
+
+def test_a_size_rounded_up_from_floats_times_another() -> None:
+    def grid(x: torch.Tensor, step: int) -> torch.Tensor:
+        columns = torch.arange(step / 2, x.shape[1], step)
+        rows = torch.arange(step / 2, x.shape[0], step)
+        return torch.vstack([m.reshape(-1) for m in torch.meshgrid(rows, columns, indexing="xy")]) * 2
+
+    check(grid, lambda: (t(16, 32), 4), lambda: (t(9, 13), 4))
+
+
+def test_distributions_check_their_arguments_in_the_graph() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        made = torch.distributions.Normal(x, x.exp(), validate_args=True)
+        return made.log_prob(x * 2)
+
+    check(f, lambda: (t(3, 4),), lambda: (t(5, 4),))
+    compiled = compile_fn(f, backend="eager", dynamic=True)
+    for n in (3, 5):
+        torch.testing.assert_close(compiled(t(n, 4)), f(t(n, 4)))
+    with pytest.raises(ValueError, match="Expected parameter loc"):
+        compiled(t(4, 4) * torch.nan)

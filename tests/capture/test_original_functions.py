@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (torch's own name for it)
 
@@ -292,6 +293,31 @@ def test_a_replaced_print_is_captured_as_any_function(backend: Any, monkeypatch:
     assert torch.equal(compiled(X), X + 1)
     assert torch.equal(compiled(X), X + 1)
     assert said == ["once", "once"]
+
+
+SHELL = """
+import builtins
+
+def profile(x):
+    return x + 1
+
+builtins.profile, builtins.shell, builtins.LEVEL = profile, profile.__get__, 2
+import torch, jitney
+
+def fn(x):
+    return profile(x) * LEVEL
+
+compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+for level in (2, 3, 5):
+    builtins.LEVEL = level
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0 * level))
+assert jitney.explain(fn, backend="eager")(torch.ones(2)).graph_count == 1
+"""
+
+
+def test_names_that_a_shell_or_profiler_adds_to_the_builtins_are_globals_like_others() -> None:
+    done = run_python("-c", SHELL)
+    assert done.returncode == 0, done.stderr
 
 
 def test_builtins_of_a_namespace_of_its_own(backend: Any) -> None:

@@ -48,6 +48,7 @@ class Loop(Interpreter):
         has_regions: does the backend compute checkpointed regions again?
         whole: is a graph break an error?
         foresees: may branches on tensors of the host be guarded?
+        data_sizes: may sizes that depend on data be symbols, though nobody has asked for it?
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class Loop(Interpreter):
         has_regions: bool,
         whole: bool,
         foresees: bool = True,
+        data_sizes: bool = False,
     ) -> None:
-        symbols, witness = Symbols(dynamic_dims, whole), reentry.current_watch()
+        symbols, witness = Symbols(dynamic_dims, whole, data_sizes), reentry.current_watch()
         if witness is not None:
             witness.latest = ""
             witness.settled.clear()

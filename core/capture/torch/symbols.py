@@ -27,22 +27,30 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 GEOMETRY = ("size", "stride", "storage_offset")  # what torch takes for at least 2 where it is a symbol
 
 
+def asks_for_data_sizes(whole: bool) -> bool:
+    """Are sizes that depend on data to stay in the graph, whatever that costs? ``whole``: is a graph break an error?"""
+    return whole or config.capture_dynamic_output_shape_ops
+
+
 class Symbols:
     """The symbols of one capture.
 
     Args:
         dynamic_dims: which dimensions of a tensor get one.
         whole: is a graph break an error? Then numbers and sizes that only the running graph knows are symbols, too.
+        data_sizes: may sizes that depend on data be symbols, though nobody has asked for it?
     """
 
-    def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]], whole: bool = False) -> None:
+    def __init__(
+        self, dynamic_dims: Callable[[Any, Source], list[bool]], whole: bool = False, data_sizes: bool = False
+    ) -> None:
         self.dynamic_dims = dynamic_dims
         self.whole = whole
         self.reads_numbers = whole or config.capture_scalar_outputs
         self.env = torch_private.ShapeEnv(
             duck_shape=False,
             allow_scalar_outputs=False,  # what reads a number says so: ``read``
-            allow_dynamic_output_shape_ops=whole or config.capture_dynamic_output_shape_ops,
+            allow_dynamic_output_shape_ops=data_sizes or asks_for_data_sizes(whole),
         )
         self.fake_mode = StandInMode(shape_env=self.env, allow_non_fake_inputs=False)
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
@@ -288,6 +296,10 @@ class Symbols:
     def _is_size_of(self, expr: Any, node: fx.Node) -> bool:
         """Is it about sizes of this operation's result alone?"""
         return all(symbol in self._sized and self._sized[symbol][0] is node for symbol in expr.free_symbols)
+
+    def data_dependent(self) -> int:
+        """How many operations so far have results whose sizes depend on data."""
+        return len({node for node, _, _ in self._sized.values()})
 
     def is_known(self, value: Any) -> bool:
         """Can emitted code compute it from what it has fetched? Else the graph returns it."""

@@ -27,6 +27,7 @@ from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions
 from jitney.capture.torch.autograd.tape import Tape
 from jitney.capture.torch.classes import tensor_classes, wrappers
+from jitney.capture.torch.edge_sizes import Trial
 from jitney.capture.torch.function_names import (
     OPERATORS,
     REFLECTED,
@@ -243,6 +244,7 @@ class Tracer(TorchFunctionMode):
         given = kwargs.get("out")
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         versions = [metadata.version_of(tensor) for tensor in out]
+        trial = Trial.of(self.symbols, args, kwargs)
         try:
             if name == "__getitem__" and conversions.has_tensor_end(args[1]):
                 raise NeedsValue("a slice needs the values of a tensor", "keep the ends of slices as numbers")
@@ -262,6 +264,8 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{function_name(func)} leaves out= alone when it is traced", "use its result instead")
         if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
             raise Break(f"{function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
+        if trial is not None:
+            trial.check(func, result)
         self.record(func, args, kwargs, result)
         return result
 
@@ -342,9 +346,7 @@ class Tracer(TorchFunctionMode):
         if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
-        node_args = self._map(call_args)
-        node_kwargs = self._map(kwargs)
-        node = self.graph.create_node(kind, target, node_args, node_kwargs)
+        node = self.graph.create_node(kind, target, self._map(call_args), self._map(kwargs))
         node.meta["example_value"] = result
         node.meta["user_stack"] = self.origin()
         if self.region is not None:
@@ -569,8 +571,6 @@ class Tracer(TorchFunctionMode):
 
     def _adopted_fakes(self) -> list[tuple[int, Any]]:
         return [(id(fake), fake) for _, fake in (k for k in self.kept if isinstance(k, tuple))]
-
-    # ------------------------------------------------------------------ the end
 
     def take_back(self, earlier: set[fx.Node]) -> bool:
         """Drop what the graph has computed since, of constants; False: of something else."""

@@ -388,6 +388,12 @@ for _loss in (aten.huber_loss.default, aten.soft_margin_loss.default):
     INSTEAD[_loss] = functools.partial(_in_the_inputs_dtype, _loss)
 
 
+@_rule(INSTEAD, aten._is_all_true.default, aten._is_any_true.default)
+def _one_flag(x: Any) -> Any:
+    """What distributions ask of their arguments; of symbolic sizes torch's stand-in fails where capture calls it."""
+    return x.new_empty((), dtype=torch.bool)
+
+
 @_rule(INSTEAD, aten.multi_margin_loss.default)
 def _margin_loss(
     x: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: int = 1, **options: Any

@@ -42,4 +42,5 @@ backend = Backend(
     options=EagerOptions,
     version="0.1.0",
     auto_priority=20,
+    data_sizes=True,
 )

@@ -1,0 +1,147 @@
+"""Sizes that depend on data, where they are 0 or 1: does what capture takes for granted hold there, too?
+
+torch's rules for stand-ins decide what they cannot know (is this size 1, to be squeezed?) as for sizes of 2 and more,
+and do not say so. So an operation on tensors with such sizes runs again on stand-ins that have 0 and 1 there.
+Where its results have other shapes than capture has been told, or are views and were said to be none, the graph checks
+that the sizes are others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import is_stand_in
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.stand_ins.strides import StandInMode
+
+EDGES = (0, 1)
+ARRANGED = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Trial:
+    """One operation, to be run with sizes that depend on data at their edges.
+
+    Args:
+        symbols: those of the capture.
+        args, kwargs: what it is called with, before it may have changed that.
+        sizes: those among their sizes and numbers that depend on data.
+    """
+
+    def __init__(self, symbols: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sizes: list[Any]) -> None:
+        self.symbols, self.sizes = symbols, sizes
+        self.memory = _memory((args, kwargs))
+        self.calls: dict[int, tuple[StandInMode, Any, Any]] = {}
+        for edge in EDGES:
+            env = torch_private.ShapeEnv(duck_shape=False, allow_dynamic_output_shape_ops=True)
+            mode = StandInMode(shape_env=env, allow_non_fake_inputs=False)
+            with torch_private.without_modes(), mode, contextlib.suppress(ArithmeticError, ValueError):
+                self.calls[edge] = (mode, self._at(args, edge), self._at(kwargs, edge))  # else the graph raises, too
+
+    @classmethod
+    def of(cls, symbols: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial | None:
+        """The trial that an operation needs; None for one without such sizes."""
+        if not symbols.unknown:
+            return None
+        found = {
+            n.node.expr: n for n in _numbers((args, kwargs)) if type(n) is torch.SymInt and not symbols.is_known(n)
+        }
+        return cls(symbols, args, kwargs, [*found.values()]) if found else None
+
+    def check(self, func: Any, result: Any) -> None:
+        """Let the graph check what the shapes of the result take for granted of the sizes.
+
+        Raises:
+            Break: that cannot be, by other checks.
+        """
+        for edge, (mode, args, kwargs) in self.calls.items():
+            try:
+                with torch_private.without_modes(), mode, torch.no_grad():
+                    there = func(*args, **kwargs)
+            except Exception:  # then so does the operation itself when the graph runs, on such sizes
+                continue
+            shared = _memory(there) & _memory((args, kwargs))  # does it give a view, or what it was given?
+            if self._agree(result, there, edge) and bool(shared) == bool(_memory(result) & self.memory):
+                continue
+            for size in self.sizes:
+                other = size != self._number(size, edge)
+                if type(other) is torch.SymBool and not other.node.expect_true("", 0):
+                    raise Break("a size that depends on data is 0 or 1, by a check of it")
+
+    def _agree(self, said: Any, there: Any, edge: int) -> bool:
+        """Has a result the shapes that were said, at this edge?"""
+        if isinstance(said, torch.Tensor) and isinstance(there, torch.Tensor):
+            return said.dim() == there.dim() and all(map(self._equal, said.shape, there.shape, [edge] * said.dim()))
+        if isinstance(said, (tuple, list)) and isinstance(there, (tuple, list)):
+            return len(said) == len(there) and all(self._agree(a, b, edge) for a, b in zip(said, there, strict=True))
+        return type(said) in ARRANGED or type(there) in ARRANGED or type(said) is type(there)
+
+    def _equal(self, said: Any, there: Any, edge: int) -> bool:
+        at = self._number(said, edge)
+        return at is None or type(there) is not int or at == there
+
+    def _at(self, value: Any, edge: int) -> Any:
+        """The arguments, with this in place of what depends on data and the values of this call for other symbols."""
+        if is_stand_in(value) and type(value) is torch_private.FakeTensor:
+            size, stride = ([self._size(n, edge) for n in ns] for ns in (value.shape, value.stride()))
+            return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
+        if type(value) in ARRANGED:
+            return self._size(value, edge)
+        if isinstance(value, Mapping):
+            return {k: self._at(v, edge) for k, v in value.items()}
+        if type(value) is slice:
+            return slice(self._at(value.start, edge), self._at(value.stop, edge), self._at(value.step, edge))
+        if type(value) in (tuple, list, torch.Size):
+            return (list if type(value) is list else tuple)(self._at(v, edge) for v in value)
+        return value
+
+    def _size(self, value: Any, edge: int) -> Any:
+        number = self._number(value, edge)
+        if number is None:
+            raise Break("a size that depends on data and on something that is not known before the graph runs")
+        return number
+
+    def _number(self, value: Any, edge: int) -> Any:
+        """A size or number at this edge; None for one that the operation itself has made."""
+        if type(value) not in ARRANGED:
+            return value
+        expr = value.node.expr
+        at = {symbol: self._value(symbol, edge) for symbol in expr.free_symbols}
+        return None if None in at.values() else value.node.pytype(expr.subs(at))
+
+    def _value(self, symbol: Any, edge: int) -> Any:
+        if symbol in self.symbols.unknown:
+            return edge
+        found = self.symbols.scalars.definitions.get(symbol)
+        if found is not None:
+            return found.target(*(self._number(a, edge) for a in found.args))
+        known = self.symbols.values.get(symbol)
+        return None if known is None else known.node.hint
+
+
+def _memory(value: Any) -> set[int]:
+    """The memory of the tensors in arguments or results."""
+    if is_stand_in(value):
+        return {torch_private.storage_of(value)}
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
+    return set().union(*map(_memory, inside))
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    """Sizes of tensors, and numbers, in arguments."""
+    if is_stand_in(value):
+        yield from value.shape
+    elif type(value) is slice:
+        yield from (value.start, value.stop, value.step)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _numbers(item)
+    else:
+        yield value
