@@ -72,7 +72,9 @@ class Config:
         "numbers read from tensors (item, int, float, tolist) stay in the graph; torch's optimizers' always do",
     )
     capture_dynamic_output_shape_ops: bool = _setting(
-        False, "operators whose result's size depends on data (nonzero, masks, unique) stay in the graph"
+        False,
+        "operators whose result's size depends on data (nonzero, masks, unique) stay in the graph even where more than "
+        "themselves runs as captured for it",
     )
     assume_static_by_default: bool = _setting(True, "sizes are constants until they change or are marked dynamic")
     activation_memory_budget: float = _setting(
