@@ -145,11 +145,17 @@ def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, A
     """As ``_related``, for ``target[subscript] = value``: where that part of the target is."""
     if not is_wrapped(target) or not is_wrapped(value) or storage_of(target) != storage_of(value):
         return []
-    if any(True for _ in _tensors(subscript)):  # a copy, or values: nothing that could tell where it is
+    parts = subscript if isinstance(subscript, tuple) else (subscript,)
+    if not all(_is_basic(part) for part in parts):  # a copy, or values: nothing that could tell where it is
         return []
     before, given = unwrapped(target), unwrapped(value)  # either may be made anew for that: part of the graph
     with paused(), torch_private.without_modes(), torch.no_grad():
         return [(target, before, before[subscript], given)]
+
+
+def _is_basic(part: Any) -> bool:
+    """Is it a part of a subscript that makes a view? Lists, booleans and tensors choose elements, which are copied."""
+    return part is None or part is Ellipsis or isinstance(part, (int, slice, torch.SymInt)) and not isinstance(part, bool)
 
 
 def _related(given: Sequence[Any]) -> list[tuple[Any, Any, Any, Any]]:
