@@ -26,6 +26,7 @@ SHAPES = ("n, m", "n, n", "m", "n", "n, 1", "1, m", "m, n", "", "2, n, m", "n, m
 DTYPES = ("float32", "float32", "float32", "float32", "float64", "bfloat16", "float16")
 LAYOUTS = ("contiguous", "contiguous", "contiguous", "transposed", "gaps", "offset", "expanded")
 VIEWS_OF_FIRST = ("x0", "x0.mT", "x0[..., 1:]", "x0[::2]", "x0.flip(0)", "x0.flatten()", "x0.diagonal()", "x0[:1]")
+OWN = (*("float",) * 5, "number")
 SIZES = (3, 7, 4, 8, 17, 33, 1, 5, 32, 2, 0, 100)
 LARGEST = 1 << 16  # elements of a tensor
 HIGHEST = 1e6  # magnitude of a number
@@ -35,7 +36,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "scalar": ("1.0", "0.5", "-1.25", "0.0", "2"),
     "whole": ("2", "3", "-1"),
     "keep": ("True", "False"),
-    "count": ("3", "5", "7"),
+    "count": ("3", "5", "12", "20"),
     "at": (
         "[:, 0]", "[0]", "[:, -1]", "[-1]", "[:, 1]", "[1:]", "[..., :-1]", "[1:-1]", "[:, 1:-1]", "[1:-1, 1:-1]", "[::2]",
         "[..., ::2]", "[:, 1::3]", "[..., 0]", "[0, 1]", "[-1, 0]", "[:2, :3]", "[..., -2:]", "[2:, 1]", "[..., 1:3]",
@@ -117,7 +118,7 @@ class FieldDrawing:
                 return made[-1]
             if place in same:
                 return same[place]
-            choices = WORDS[place] if place in WORDS else self.names("float" if place == "own" else place)
+            choices = WORDS[place] if place in WORDS else self.names(self.pick(OWN) if place == "own" else place)
             if not choices:
                 raise LookupError(place)
             if place not in WORDS and self.pick((True, True, False)):
