@@ -91,19 +91,25 @@ BORDERS = (
     "for k in range(1, {own}.shape[0]):\n    {own}[k] = {own}[k] + 0.5 * {own}[k - 1]",
     "for k in range({own}.shape[1]):\n    {own}[:, k] = {own}[:, k].{wave} * (k + 1)",
 )
+# A total over layers: what a layer makes of the one before, and what it adds.
+LAYERS = "h = {{own}}\n{{new}} = {}\nfor k in range({{count}}):\n    h = {}\n    {{made}} = {}"
+PARTS = "parts, h = [], {own}\nfor k in range({count}):\n    h = (h + {float}).tanh()\n    parts.append(h)\n"
 TOTALS = (
-    "{new} = torch.zeros_like({own})\nfor k in range({count}):\n    {made} = {made} + ({own} * (k + 1)).{wave}",
-    "{new} = {own}\nfor k in range({count}):\n    {made} = {made} + ({float} * (k + 1)).{wave}",
+    LAYERS.format("{own} * 0", "{own} * (k + 1)", "{made} + h.{wave}"),
+    LAYERS.format("{own}", "(h + {float}).{wave}", "{made} + h"),
+    LAYERS.format(
+        "{own} * 0", "(h * 0.5 + {float}).tanh()", "{made} + h\n    if k == 2:\n        {made}{at} = {scalar}"
+    ),
+    LAYERS.format("0", "(h @ h.mT @ h).tanh()", "{made} + h"),
+    LAYERS.format("0", "h - h.mean({dim}, keepdim=True) + {float}", "{made} + h * {scalar}"),
+    LAYERS.format("0", "h.softmax({dim}) * 2", "{made} * 0.5 + h.{wave}\n    {own}{at} = {scalar}"),
+    LAYERS.format("1", "h.cumsum({dim}).tanh()", "torch.where(h > 0, {made} + h, {made})"),
+    LAYERS.format("0", "h.flip(0) * 0.5 + h.roll(1, {dim})", "{made} + h.sum({dim}, keepdim=True)"),
     "{new} = torch.zeros_like({own})\nfor k in range({count}):\n    {made} += {own}.{wave} * {float} - k",
-    "h = {own}\n{new} = {own} * 0\nfor k in range({count}):\n    h = (h * 0.5 + {float}).tanh()\n    {made} = {made} + h\n    if k == 2:\n        {made}{at} = {scalar}",
-    "h = {own}\n{new} = {own} * 0\ng = {own} * 1\nfor k in range({count}):\n    h = torch.tanh(h * 0.5 + {float})\n    {made} = {made} + h * k\n    g = torch.maximum(g, h + {made})\n{made} = {made} - g",
-    "h = {own}\n{new} = 0\nfor k in range({count}):\n    h = (h @ h.mT @ h).tanh()\n    {made} = {made} + h",
-    "h = {own}\n{new} = 0\nfor k in range({count}):\n    h = h - h.mean({dim}, keepdim=True) + {float}\n    {made} = {made} + h * {scalar}",
-    "h = {own}\n{new} = 0\nfor k in range({count}):\n    h = h.softmax({dim}) * 2\n    {made} = {made} * 0.5 + h.{wave}\n    {own}{at} = {scalar}",
-    "h = {own}\n{new} = 1\nfor k in range({count}):\n    h = h.cumsum({dim}).tanh()\n    {made} = torch.where(h > 0, {made} + h, {made})",
-    "h = {own}\n{new} = 0\nfor k in range({count}):\n    h = h.flip(0) * 0.5 + h.roll(1, {dim})\n    {made} = {made} + h.sum({dim}, keepdim=True)",
-    "parts = []\nh = {own}\nfor k in range({count}):\n    h = (h + {float}).tanh()\n    parts.append(h)\n{new} = torch.stack(parts).sum(0)",
-    "parts = []\nh = {own}\nfor k in range({count}):\n    h = (h + {float}).tanh()\n    parts.append(h)\n{new} = torch.cat(parts, {dim})",
+    "h, g, {new} = {own}, {own} * 1, {own} * 0\nfor k in range({count}):\n    h = torch.tanh(h * 0.5 + {float})\n"
+    "    {made} = {made} + h * k\n    g = torch.maximum(g, h + {made})\n{made} = {made} - g",
+    PARTS + "{new} = torch.stack(parts).sum(0)",
+    PARTS + "{new} = torch.cat(parts, {dim})",
 )
 SCATTERS = (
     "{own}.index_add_(0, {int}.flatten() % {own}.shape[0], {float})",
@@ -114,7 +120,8 @@ SCATTERS = (
     "{new} = {own}.index_put(({int} % {own}.shape[0], {int} % {own}.shape[-1]), {float}, accumulate=True)",
     "{new} = {own}.scatter_add({dim}, torch.ones_like({own}).long(), {own})",
     "{new} = {own}.scatter_add(-1, ({own} * 8).round().long() % {own}.shape[-1], {float})",
-    "{new} = {own}.scatter_reduce({dim}, ({own} * 8).round().long() % {own}.shape[{dim}], {float}, {reduce}, include_self={keep})",
+    "{new} = {own}.scatter_reduce({dim}, ({own} * 8).round().long() % {own}.shape[{dim}], {float}, {reduce}, "
+    "include_self={keep})",
     "{new} = {own}.gather({dim}, ({own} * 8).round().long() % {own}.shape[{dim}])",
     "{new} = {own}.scatter({dim}, ({own} * 8).round().long() % {own}.shape[{dim}], {scalar})",
     "{own}.scatter_add_({dim}, ({own} * 8).round().long() % {own}.shape[{dim}], {float})",
