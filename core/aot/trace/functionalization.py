@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections import Counter
@@ -104,8 +105,8 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
     given = list(_tensors((args, kwargs)))
     spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
     assigns = node.target in (operator.setitem, "__setitem__")
-    if _is_at_indices(node, args) and _reads_what_it_writes(args[0], (args[1:], kwargs)):
-        raise NotSplit("a write at indices to a tensor whose memory the same operation reads")
+    if any(_reads_what_it_writes(*pair) for pair in _written_across(node, args, kwargs)):
+        raise NotSplit("a write to a tensor whose memory the same operation reads elsewhere")
     related = _assigned(*args) if assigns else _related(given)
     outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
     listed = _listed_twice(node, given)
@@ -144,19 +145,32 @@ def _listed_twice(node: fx.Node, given: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [(v, unwrapped(v)) for v in given if storages[storage_of(v)] > 1]
 
 
-# In-place operators that write where others of their arguments say.
-AT_INDICES = frozenset({
-    "index_add_", "index_copy_", "index_put_", "index_reduce_", "masked_scatter_", "put_", "scatter_", "scatter_add_",
-    "scatter_reduce_",
+# In-place operators that read other elements of their arguments than the one that they write: the indices say which, or
+# a product has whole rows.
+ACROSS_ELEMENTS = frozenset({
+    "addbmm_", "addmm_", "addmv_", "baddbmm_", "index_add_", "index_copy_", "index_put_", "index_reduce_",
+    "masked_scatter_", "put_", "scatter_", "scatter_add_", "scatter_reduce_",
 })  # fmt: skip
 
 
-def _is_at_indices(node: fx.Node, args: Sequence[Any]) -> bool:
-    """Does an operation write to elements of its first argument which indices choose?"""
+def _written_across(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """What an operation writes to, and its other arguments, where it is not done element by element."""
     if node.target in (operator.setitem, "__setitem__"):
-        return not _is_basic(args[1])
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.split(".")[0] in AT_INDICES
+        if not _is_basic(args[1]):
+            yield args[0], args[1:]
+        return
+    name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).split(".")[0]
+    if name in ACROSS_ELEMENTS:
+        yield args[0], (args[1:], kwargs)
+    elif "out" in kwargs and not _is_pointwise(name):
+        others = (args, {key: value for key, value in kwargs.items() if key != "out"})
+        yield from ((out, others) for out in _tensors(kwargs["out"]))
+
+
+@functools.cache
+def _is_pointwise(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and any(torch.Tag.pointwise in getattr(packet, o).tags for o in packet.overloads())
 
 
 def _is_basic(subscript: Any) -> bool:
@@ -169,7 +183,7 @@ def _is_basic(subscript: Any) -> bool:
 
 
 def _reads_what_it_writes(target: Any, others: Any) -> bool:
-    """Does an operator at indices read memory that it may write to? Eager's refuses, or reads what it has just written.
+    """Does an operator read memory that it may have written to? Eager's refuses, or takes what it has just written.
 
     But one element that is assigned by a mask is read before.
     """

@@ -73,7 +73,7 @@ class FieldDrawing(Drawing):
 
     def begin(self, train: bool) -> None:
         """Draw the arguments."""
-        m = self.pick(SIZES)
+        m = self.pick((*SIZES, *[self.sizes[0][0]] * 4))  # equal to ``n`` at first: sizes that change then differ
         dtype = self.pick(DTYPES)
         for number in range(self.pick((2, 3, 4))):
             if number and self.pick((False,) * 7 + (True,)):

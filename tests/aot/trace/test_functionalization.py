@@ -290,13 +290,17 @@ READ_AND_WRITTEN: dict[str, Any] = {
     "masked_scatter_": lambda x: x.masked_scatter_(x > 0, x),
     "put_": lambda x: x.put_(ROWS, x[0]),
     "scatter_add_": lambda x: x.scatter_add_(0, torch.zeros(4, 4).long(), x),
+    "addmm_": lambda x: x.addmm_(x, x),
+    "addmv_": lambda x: x[0].addmv_(x, x[0]),
+    "a product": lambda x: torch.mm(x, x.t(), out=x),
+    "index_select": lambda x: torch.index_select(x, 0, ROWS, out=x),
     "scatter_reduce_": lambda x: x.scatter_reduce_(0, torch.zeros(4, 4).long(), x, "sum"),
 }
 
 
 @pytest.mark.parametrize("write", READ_AND_WRITTEN.values(), ids=READ_AND_WRITTEN.keys())
 @pytest.mark.filterwarnings("ignore:index_reduce")
-def test_a_write_at_indices_to_what_it_reads(write: Any) -> None:
+def test_a_write_across_elements_of_what_it_reads(write: Any) -> None:
     """Eager refuses it, or reads what it has just written: so does compiled code, of arguments and of results."""
 
     def outcome(fn: Any) -> Any:
@@ -324,10 +328,11 @@ def test_a_write_at_indices_to_what_it_reads(write: Any) -> None:
         assert torch.equal(found[1], expected[1])
 
 
-def test_what_is_read_before_a_write_at_indices_is_in_the_graph() -> None:
+def test_what_is_read_before_a_write_is_in_the_graph() -> None:
     def filled(x: torch.Tensor) -> Any:
         x[x > 1] = x[1, 2]
         x[ROWS[:2]] = x[ROWS[2:]]
+        torch.mul(x, 2, out=x)
         return x * 2
 
     same(filled, plain_of_four_rows)
