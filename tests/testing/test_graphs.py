@@ -52,7 +52,7 @@ def test_what_is_drawn_covers_the_grammar_and_runs() -> None:
 
 def test_programs_that_write_to_fields_cover_their_grammar_and_run() -> None:
     words: Counter[str] = Counter()
-    for program in drawn(fields(), 100, 1):
+    for program in drawn(fields(), 60, 1):
         loaded = program.load()
         for arguments in loaded.calls():
             loaded.program(*arguments)
