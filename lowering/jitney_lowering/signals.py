@@ -11,6 +11,10 @@ class NoRule(Exception):
         self.reason = reason
 
 
+class NoFormula(TypeError):
+    """Operands of these dtypes do not fit a scalar operation."""
+
+
 class NotRepeated(Exception):
     """Equal layers of the graph do not become equal kernels: lower it again, without ``once``."""
 

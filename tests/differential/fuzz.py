@@ -51,7 +51,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="to begin with (the time)")
     parser.add_argument("--backends", default="", help="comma-separated (all that run on the CPU)")
-    parser.add_argument("--only", default="", help="strategies, comma-separated: graphs, training, programs (all)")
+    parser.add_argument(
+        "--only", default="", help="strategies, comma-separated: graphs, training, programs, fields (all)"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="where to write (default: %(default)s)")
     return parser.parse_args(argv)
 
@@ -59,12 +61,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def programs(seed: int, only: str) -> Iterator[tuple[str, Any]]:
     """Batch after batch, with the name of the strategy and the seed."""
     from jitney_testing import graphs, python_programs
+    from jitney_testing.drawn.fields import fields
     from jitney_testing.suite.generated import drawn
 
     strategies = {
         "graphs": graphs(most=14, train=False),
         "training": graphs(most=14, train=True),
         "programs": python_programs(),
+        "fields": fields(),
     }
     chosen = {name: s for name, s in strategies.items() if not only or name in only.split(",")}
     while True:

@@ -14,6 +14,8 @@ from hypothesis import seed as seeded
 
 from jitney.backends import Backend
 from jitney_testing import Program, assert_same, graphs, python_programs
+from jitney_testing.drawn import field_grammar
+from jitney_testing.drawn.fields import fields
 from jitney_testing.drawn.grammar import TABLES
 from jitney_testing.same import compare
 from jitney_testing.shrink import smaller
@@ -46,6 +48,21 @@ def test_what_is_drawn_covers_the_grammar_and_runs() -> None:
     rows = " ".join(row for table, _ in TABLES.values() for row in table)
     called = {word for word in words if f".{word}(" in rows}
     assert len(called) > 60, called
+
+
+def test_programs_that_write_to_fields_cover_their_grammar_and_run() -> None:
+    words: Counter[str] = Counter()
+    for program in drawn(fields(), 60, 1):
+        loaded = program.load()
+        for arguments in loaded.calls():
+            loaded.program(*arguments)
+        words.update(set(re.findall(r"\w+=?", program.source)))
+        words["views"] += " = x0" in program.source.partition("def inputs")[2]
+    for word in ("grad=", "layout=", "views", "dynamic", "bfloat16", "int64", "bool", "for"):
+        assert words[word] > 2, word
+    rows = " ".join(row for table in field_grammar.TABLES.values() for row in table)
+    assert len({word for word in words if f".{word}(" in rows}) > 60
+    assert {name for theme in field_grammar.THEMES for name in theme} == field_grammar.TABLES.keys()
 
 
 def test_a_graph_shrinks_to_few_lines() -> None:
@@ -91,3 +108,10 @@ def test_generated_graphs(program: Program) -> None:
 @given(program=python_programs())
 def test_generated_programs(program: Program) -> None:
     assert_same(program, backends=["aot_eager"])
+
+
+@seeded(SEED)
+@settings(max_examples=max(1, settings.default.max_examples // 4))
+@given(program=fields())
+def test_generated_programs_that_write_to_fields(program: Program) -> None:
+    assert_same(program, backends=["llvm_cpu"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections import Counter
@@ -103,7 +104,10 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
     """
     given = list(_tensors((args, kwargs)))
     spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
-    related = _assigned(*args) if node.target in (operator.setitem, "__setitem__") else _related(given)
+    assigns = node.target in (operator.setitem, "__setitem__")
+    if any(_reads_what_it_writes(*pair) for pair in _written_across(node, args, kwargs)):
+        raise NotSplit("a write to a tensor whose memory the same operation reads elsewhere")
+    related = _assigned(*args) if assigns else _related(given)
     outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
     listed = _listed_twice(node, given)
     yield
@@ -141,11 +145,66 @@ def _listed_twice(node: fx.Node, given: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [(v, unwrapped(v)) for v in given if storages[storage_of(v)] > 1]
 
 
+# In-place operators that read other elements of their arguments than the one that they write: the indices say which, or
+# a product has whole rows.
+ACROSS_ELEMENTS = frozenset({
+    "addbmm_", "addmm_", "addmv_", "baddbmm_", "index_add_", "index_copy_", "index_put_", "index_reduce_",
+    "masked_scatter_", "put_", "scatter_", "scatter_add_", "scatter_reduce_",
+})  # fmt: skip
+
+
+def _written_across(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """What an operation writes to, and its other arguments, where it is not done element by element."""
+    if node.target in (operator.setitem, "__setitem__"):
+        if not _is_basic(args[1]):
+            yield args[0], args[1:]
+        return
+    name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).split(".")[0]
+    if name in ACROSS_ELEMENTS:
+        yield args[0], (args[1:], kwargs)
+    elif "out" in kwargs and not _is_pointwise(name):
+        others = (args, {key: value for key, value in kwargs.items() if key != "out"})
+        yield from ((out, others) for out in _tensors(kwargs["out"]))
+
+
+@functools.cache
+def _is_pointwise(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and any(torch.Tag.pointwise in getattr(packet, o).tags for o in packet.overloads())
+
+
+def _is_basic(subscript: Any) -> bool:
+    """Does it make a view? Lists, booleans and tensors in it choose elements."""
+    parts = subscript if isinstance(subscript, tuple) else (subscript,)
+    return all(
+        part is None or part is Ellipsis or (isinstance(part, (int, slice, torch.SymInt)) and type(part) is not bool)
+        for part in parts
+    )
+
+
+def _reads_what_it_writes(target: Any, others: Any) -> bool:
+    """Does an operator read memory that it may have written to? Eager's refuses, or takes what it has just written.
+
+    But one element that is assigned by a mask is read before.
+    """
+    if not is_wrapped(target):
+        return False
+    given = list(_tensors(others))
+    masks = any(v.dtype is torch.bool for v in given)
+    whole = _layout(unwrapped(target))
+    return any(
+        storage_of(v) == storage_of(target)
+        and not (masks and all(type(n) is int and n == 1 for n in v.shape))
+        and _spans_meet(whole, _layout(unwrapped(v)))
+        for v in given
+    )
+
+
 def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, Any, Any]]:
     """As ``_related``, for ``target[subscript] = value``: where that part of the target is."""
     if not is_wrapped(target) or not is_wrapped(value) or storage_of(target) != storage_of(value):
         return []
-    if any(True for _ in _tensors(subscript)):  # a copy, or values: nothing that could tell where it is
+    if not _is_basic(subscript):  # a copy: nothing that could tell where it is
         return []
     before, given = unwrapped(target), unwrapped(value)  # either may be made anew for that: part of the graph
     with paused(), torch_private.without_modes(), torch.no_grad():
@@ -166,18 +225,29 @@ def _related(given: Sequence[Any]) -> list[tuple[Any, Any, Any, Any]]:
     ]
 
 
+Layout = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides and offset, as they were when captured
+
+
+def _layout(value: Any) -> Layout:
+    return tuple(map(hint, value.shape)), tuple(map(hint, value.stride())), hint(value.storage_offset())
+
+
 def _meet(one: Any, other: Any) -> bool:
     """Have two views of one memory elements in common, but not all of them in the same order?"""
-    shapes = [(tuple(map(hint, t.shape)), tuple(map(hint, t.stride())), hint(t.storage_offset())) for t in (one, other)]
-    if shapes[0] == shapes[1]:
+    first, second = _layout(one), _layout(other)
+    if first == second or not _spans_meet(first, second):
         return False
-    spans = [(at, at + sum((n - 1) * s for n, s in zip(size, stride, strict=True))) for size, stride, at in shapes]
-    if any(0 in size for size, _, _ in shapes) or spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]:
-        return False
-    if any(math.prod(size) > _FEW for size, _, _ in shapes):
+    if any(math.prod(size) > _FEW for size, _, _ in (first, second)):
         return True  # perhaps
-    first, second = (_places(*shape) for shape in shapes)
-    return not first.isdisjoint(second)
+    return not _places(*first).isdisjoint(_places(*second))
+
+
+def _spans_meet(one: Layout, other: Layout) -> bool:
+    """Do the spans of two layouts, from the first element to the last, have places in common?"""
+    if 0 in one[0] or 0 in other[0]:
+        return False
+    ends = [at + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) for size, stride, at in (one, other)]
+    return one[2] <= ends[1] and other[2] <= ends[0]
 
 
 _FEW = 1 << 16  # elements that are looked at one by one

@@ -15,7 +15,7 @@ import torch
 
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES
-from jitney.torch_compat.stand_ins.tensor_iterator import result_strides
+from jitney.torch_compat.stand_ins.tensor_iterator import hint, result_strides
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]  # torch's result, the arguments -> tensors laid out as the results (None: as torch says)
@@ -212,6 +212,30 @@ def _like_its_input(made: Any, x: Any, *rest: Any, memory_format: Any = None, **
     if not isinstance(x, torch.Tensor) or not all(type(n) is int for n in (*x.shape, *x.stride())):
         return None  # a symbolic one is cloned by way of ``empty_like``
     return aten.clone.default(x, memory_format=memory_format) if x.shape == _first(made).shape else None
+
+
+@_rule(CPU, aten.index.Tensor, aten._unsafe_index.Tensor)
+def _picked(made: Any, x: Any, indices: Sequence[Any]) -> Any:
+    """TensorIterator takes the input, with a stride of zero where it is indexed, and then each index."""
+    given = [i for i in indices if i is not None]
+    if any(i.dtype in (torch.bool, torch.uint8) for i in given):
+        return None  # how many elements a mask picks, nobody knows
+    at = [dim for dim, i in enumerate(indices) if i is not None]
+    first = at[0]
+    if at != [*range(first, first + len(at))]:
+        first, x = 0, x.permute(*at, *(dim for dim in range(x.dim()) if dim not in at))
+    given = torch.broadcast_tensors(*given)
+    before, after = x.stride()[:first], x.stride()[first + len(at) :]
+    with torch_private.without_modes():
+        taken = _of_hints(made.shape, (*before, *[0] * given[0].dim(), *after))
+        spread = [_of_hints(i.shape, i.stride()) for i in given]
+        spread = [i.reshape([1] * len(before) + [*i.shape] + [1] * len(after)) for i in spread]
+    return torch.empty_strided(made.shape, result_strides(made.shape, [taken, *spread], numbers=False))
+
+
+def _of_hints(shape: Sequence[Any], stride: Sequence[Any]) -> torch.Tensor:
+    """A tensor without data, of sizes as they were when captured: as ATen itself lays out views of it."""
+    return torch.empty_strided([*map(hint, shape)], [*map(hint, stride)], device="meta")
 
 
 # --- in the memory format that the argument suggests ----------------------------------------------------------------

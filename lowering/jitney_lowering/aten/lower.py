@@ -40,7 +40,7 @@ from jitney_lowering.repeats.boundary import Watch
 from jitney_lowering.repeats.result_order import in_order
 from jitney_lowering.repeats.short_graph import shortened
 from jitney_lowering.rules import COMPLEX_RULES, RULES, VIEWS
-from jitney_lowering.signals import NoRule, NotLowered
+from jitney_lowering.signals import NoFormula, NoRule, NotLowered
 
 # Of operators that find elements by their places in a storage, which argument says where the first one is.
 _STORAGE_OFFSETS: dict[Any, int] = {
@@ -296,7 +296,10 @@ class _Lowering:
         call = Call(self.builder, node, self._beside(arguments, val), val)
         call.check()
         if not call.is_complex:
-            return self._made(call, RULES.get(node.target))
+            try:
+                return self._made(call, RULES.get(node.target))
+            except NoFormula as error:  # torch's stand-ins take dtypes that eager's operator refuses
+                raise NoRule(str(error)) from error
         if self.writes:
             raise NoRule("complex numbers beside writes")
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from jitney_lowering.philox import uniform
+from jitney_lowering.signals import NoFormula
 
 Dtypes = tuple[torch.dtype, ...]
 Result = Callable[[Dtypes, torch.dtype | None], torch.dtype]
@@ -35,7 +36,7 @@ class Operation:
 
     Args:
         arity: how many operands.
-        result: the dtype of the result from those of the operands; raises ``TypeError`` if they do not fit.
+        result: the dtype of the result from those of the operands; raises ``NoFormula`` if they do not fit.
         meaning: the same over tensors of equal shapes.
         cost: rough time of one element relative to an addition; what costs more than some additions is kept rather
             than computed again.
@@ -52,11 +53,11 @@ class Operation:
 def _alike(allowed: frozenset[torch.dtype]) -> Result:
     def result(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
         if len(set(dtypes)) != 1 or dtypes[0] not in allowed:
-            raise TypeError(
+            raise NoFormula(
                 f"operands of {', '.join(map(str, dtypes))}; one dtype of {sorted(map(str, allowed))} wanted"
             )
         if asked not in (None, dtypes[0]):
-            raise TypeError(f"operands of {dtypes[0]} give no {asked}")
+            raise NoFormula(f"operands of {dtypes[0]} give no {asked}")
         return dtypes[0]
 
     return result
@@ -74,19 +75,19 @@ def _truth(allowed: frozenset[torch.dtype]) -> Result:
 
 def _choice(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
     if dtypes[0] is not torch.bool:
-        raise TypeError(f"the condition is {dtypes[0]}, not bool")
+        raise NoFormula(f"the condition is {dtypes[0]}, not bool")
     return _alike(ALL | FLOAT8)(dtypes[1:], asked)
 
 
 def _asked(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
     if asked not in ALL | FLOAT8:
-        raise TypeError(f"cannot convert to {asked}")
+        raise NoFormula(f"cannot convert to {asked}")
     return asked
 
 
 def _bits(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
     if asked not in ALL | FLOAT8 or asked.itemsize != dtypes[0].itemsize:
-        raise TypeError(f"{dtypes[0]} and {asked} have not the same number of bits")
+        raise NoFormula(f"{dtypes[0]} and {asked} have not the same number of bits")
     return asked
 
 

@@ -72,6 +72,7 @@ def _extremes(call: Call, kind: str) -> list[Tensor]:
     x = call.args[0]
     values, places = call.val
     size = call.builder.sizes.shape
+    call.refuse_unless(all(n.value != 0 for n in x.size), "a scan of nothing, along any dimension")
     source = mapped(call, x, torch.uint8) if x.dtype is torch.bool else x
     best = _running(call, kind, source, source.dtype, size(values.stride()))
     if not x.size or x.size[axis(call.args[1], len(x.size))].value == 1:

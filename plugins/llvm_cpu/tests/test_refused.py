@@ -23,6 +23,10 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[torch.dtype, ...]]
     "rounding": (lambda x: (x.floor(), x.round()), (torch.bool,)),
     "elu": (F.elu, INTEGERS),
     "hardswish": (F.hardswish, INTEGERS),
+    "bits of floats": (lambda x: x.clone().bitwise_not_(), (torch.float32, torch.bfloat16)),
+    "bits of floats and truth values": (lambda x: x.clone().bitwise_and_(x > 0), (torch.float64,)),
+    "between integers": (lambda x: x.clone().lerp_(x, 0.5), INTEGERS[1:]),
+    "products of truth values": (lambda x: x.clone().addcmul_(x, x), (torch.bool,)),
 }
 
 

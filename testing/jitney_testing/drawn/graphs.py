@@ -49,7 +49,7 @@ class Drawing:
     """A program while it is drawn: its lines, and what its names are on each size."""
 
     draw: Callable[[Any], Any]
-    sizes: tuple[int, ...]
+    sizes: tuple[Any, ...]
     sides: list[dict[str, Any]] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)

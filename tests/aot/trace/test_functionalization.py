@@ -8,7 +8,7 @@ import pytest
 import torch
 from aot.sides import same
 from aot.view_programs import masked_write
-from helpers import t
+from helpers import compile_fn, t
 
 
 def leaf() -> tuple[Any, ...]:
@@ -270,3 +270,73 @@ def test_the_same_tensor_passed_twice() -> None:
 
 def test_equal_results_are_different_tensors() -> None:
     same(lambda x: (x.max(0)[0], x.max(0)[0], x.sin(), x.sin(), *x.sort(0), *x.sort(0)), leaf)
+
+
+ROWS = torch.tensor([0, 2, 1, 3])
+
+READ_AND_WRITTEN: dict[str, Any] = {
+    "a column to rows": lambda x: x.__setitem__([0, -1], x[:, 1]),
+    "a row to rows": lambda x: x.__setitem__([0, -1], x[-2]),
+    "a row of what has gaps to rows": lambda x: x[:, :3].__setitem__([0, -1], x[-2, :3]),
+    "itself to rows": lambda x: x.__setitem__(ROWS, x),
+    "a column to elements": lambda x: x.__setitem__((ROWS, 0), x[:, 1]),
+    "one element to rows": lambda x: x.__setitem__(ROWS[:2], x[0, 0]),
+    "rows that were picked": lambda x: x.__setitem__(ROWS[:2], x[[2, 3]]),
+    "a mask": lambda x: x.__setitem__(x > 0, x[0, 0]),
+    "index_add_": lambda x: x.index_add_(0, ROWS, x[:]),
+    "index_copy_": lambda x: x.index_copy_(0, ROWS, x),
+    "index_reduce_": lambda x: x.index_reduce_(0, ROWS, x, "amax"),
+    "index_put_": lambda x: x.index_put_((ROWS,), x, accumulate=True),
+    "masked_scatter_": lambda x: x.masked_scatter_(x > 0, x),
+    "put_": lambda x: x.put_(ROWS, x[0]),
+    "scatter_add_": lambda x: x.scatter_add_(0, torch.zeros(4, 4).long(), x),
+    "addmm_": lambda x: x.addmm_(x, x),
+    "addmv_": lambda x: x[0].addmv_(x, x[0]),
+    "a product": lambda x: torch.mm(x, x.t(), out=x),
+    "index_select": lambda x: torch.index_select(x, 0, ROWS, out=x),
+    "scatter_reduce_": lambda x: x.scatter_reduce_(0, torch.zeros(4, 4).long(), x, "sum"),
+}
+
+
+@pytest.mark.parametrize("write", READ_AND_WRITTEN.values(), ids=READ_AND_WRITTEN.keys())
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_a_write_across_elements_of_what_it_reads(write: Any) -> None:
+    """Eager refuses it, or reads what it has just written: so does compiled code, of arguments and of results."""
+
+    def outcome(fn: Any) -> Any:
+        x = torch.linspace(-1, 1, 16).view(4, 4)[:, [1, 0, 3, 2]]
+        try:
+            made = fn(x)
+        except RuntimeError as error:
+            return str(error), x
+        return made, x
+
+    def of_an_argument(x: torch.Tensor) -> Any:
+        write(x)
+        return x + 1
+
+    def of_a_result(x: torch.Tensor) -> Any:
+        y = x * 2
+        write(y)
+        return y
+
+    for fn in (of_an_argument, of_a_result):
+        expected = outcome(fn)
+        found = outcome(compile_fn(fn, backend="aot_eager"))
+        assert all(type(a) is type(b) for a, b in zip(found, expected, strict=True))
+        assert found[0] == expected[0] if isinstance(found[0], str) else torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+
+
+def test_what_is_read_before_a_write_is_in_the_graph() -> None:
+    def filled(x: torch.Tensor) -> Any:
+        x[x > 1] = x[1, 2]
+        x[ROWS[:2]] = x[ROWS[2:]]
+        torch.mul(x, 2, out=x)
+        return x * 2
+
+    same(filled, plain_of_four_rows)
+
+
+def plain_of_four_rows() -> tuple[Any, ...]:
+    return (t(4, 5),)

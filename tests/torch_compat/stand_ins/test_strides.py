@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses import FakeTensor
+from torch.utils._pytree import tree_map_only
 
 from jitney.torch_compat.stand_ins.strides import StandInMode
 
@@ -46,7 +47,7 @@ SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 def same_strides(call: Callable[..., Any], *args: Any) -> None:
     mode = StandInMode()
-    fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+    fakes = tree_map_only(torch.Tensor, mode.from_tensor, args)
     wanted, got = call(*args), call(*fakes)
     for one, other in zip(*(r if isinstance(r, tuple) else (r,) for r in (wanted, got)), strict=True):
         assert (other.shape, other.dtype) == (one.shape, one.dtype)
@@ -198,3 +199,17 @@ def test_margin_losses_of_one_sample_without_a_batch(reduction: int) -> None:
     same_strides(aten.multi_margin_loss.default, x[None], torch.tensor([1]), 1, 1, None, reduction)
     same_strides(aten.multilabel_margin_loss_forward.default, x, labels, reduction)
     same_strides(aten.multilabel_margin_loss_forward.default, x[None], labels[None], reduction)
+
+
+def test_what_indices_pick_in_any_layout() -> None:
+    """Dimensions of one element, and the layout of the indices, have a say in the order of the others."""
+    for shape in ((1, 5, 2), (4, 5, 2), (3, 1, 2, 2)):
+        for layout in LAYOUTS:
+            x = layout(torch.rand(shape))
+            for sizes in ((2,), (2, 3), (2, 1, 3)):
+                for of_index in (torch.clone, backwards):
+                    picked = of_index(torch.zeros(sizes, dtype=torch.int64))
+                    for indices in ([picked], [None, picked], [None, picked, picked], [picked, None, picked]):
+                        same_strides(aten.index.Tensor, x, indices)
+    x = torch.rand(10).as_strided((1, 5, 2), (1, 2, 1))
+    same_strides(aten.index.Tensor, x, [None, torch.zeros(2, dtype=torch.int64)])
