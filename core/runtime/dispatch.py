@@ -109,6 +109,20 @@ class Dispatcher(CodeEntries):
             session.through = compiler().CallThrough(functools.partial(Callee, session))
         return session.through
 
+    def _must_wait(self) -> bool:
+        """Can nothing be captured just now? That is told, and what somebody has replaced is a warning, once."""
+        shortage = recursion_room.shortage()
+        reason = shortage or unfollowable()
+        if not reason:
+            return False
+        code = self.shown
+        events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
+        if not (shortage or self.incidents.replaced):
+            self.incidents.replaced = True
+            where = f"{code.co_filename}:{code.co_firstlineno}, in {self.target.name}"
+            callers.warn(f"{where}: {reason}, which capture relies on; calls run eagerly until it is as it was")
+        return True
+
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if torch_private.transforms_active():  # vmap, grad... of torch.func around it: they see the program itself
@@ -120,10 +134,7 @@ class Dispatcher(CodeEntries):
             result = self._under_stance(name, args, kwargs)
             if result is not MISS:
                 return result
-        reason = recursion_room.shortage() or unfollowable() if self.state is FrameState.CAPTURE else ""
-        if reason:
-            code = self.shown
-            events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
+        if self.state is FrameState.CAPTURE and self._must_wait():
             return self.eager(args, kwargs)
         result = self._from_disk(args, kwargs)
         if result is not MISS:

@@ -103,6 +103,7 @@ class Incidents:
 
     limit: bool = False  # the limit of entries was reached
     backend: bool = False  # the backend made a graph that fails
+    replaced: bool = False  # somebody has replaced what capture relies on
     races: int = 0  # how often another thread may have changed what was just guarded
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
@@ -19,7 +20,8 @@ COMPARISONS: dict[str, Callable[[Index, Index], tuple[Index, ...]]] = {
 }
 
 
-def ranges(mask: Value) -> dict[Var, tuple[Index, Index]]:
+@functools.lru_cache(maxsize=1 << 12)
+def ranges(mask: Value) -> Mapping[Var, tuple[Index, Index]]:
     """Variables that the mask confines -> the first value, and the one after the last, if these are in their order.
 
     Only comparisons of one variable with what no loop changes count, and of several bounds the first one that is
@@ -60,6 +62,7 @@ def exact_range(mask: Value, var: Var) -> tuple[Index, Index] | None:
     return low, high
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _bound(amount: Index) -> tuple[Var, Index | None, Index | None] | None:
     """The variable that must not be below one bound, or must be before another, if an amount is not negative."""
     variables = [a for a in amount.atoms if isinstance(a, Var)]
