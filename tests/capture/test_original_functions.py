@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 (torch's own name for it)
 
 import jitney
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*which capture relies on")
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -279,6 +282,20 @@ def test_a_replaced_builtin_does_as_in_eager(
         else:
             assert a == b == wanted
     assert not torch.equal(results[2], results[5]) if name != "print" else True
+
+
+def test_what_makes_frames_run_eagerly_is_told_once(patch: Patch) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x + len([1, 2])
+
+    compiled, original = jitney.compile(fn, backend="eager"), builtins.len
+    patch(builtins, "len", lambda items: original(items))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        same(compiled, fn, X)
+    (warning,) = said
+    assert "in fn: the builtin len has been replaced, which capture relies on" in str(warning.message)
+    assert warning.filename == __file__
 
 
 def test_a_replaced_print_is_captured_as_any_function(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
