@@ -97,6 +97,18 @@ def run(fn: Any, seed: int) -> Any:
     return found, x.grad, base.grad, y
 
 
+def halved(x: Any, m: Any) -> Any:
+    z = x + 1
+    z[m] *= 0.5
+    return z
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_integers_in_place_become_no_floats(backend: str) -> None:
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
+        jitney.compile(halved, backend=backend)(torch.arange(4), torch.tensor([True, False, True, True]))
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
 def test_values_gradients_and_writes(backend: str) -> None:
     for fn in [*WHOLE, *OTHERS]:
