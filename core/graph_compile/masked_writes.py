@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.memory_overlap import overlaps_itself
 from jitney.graph_compile.subgraphs import operation_result
 from jitney.torch_compat import torch_private
 
@@ -74,6 +75,10 @@ def _is_mask(flags: Any, like: Any) -> bool:
     if not tensors or flags.dtype is not torch.bool or flags.dim() > like.dim():
         return False
     if like.dtype is torch.bool or like.is_complex():
+        return False
+    if torch_private.storage_of(flags) == torch_private.storage_of(like):  # eager raises
+        return False
+    if overlaps_itself(like.shape, like.stride()):  # what the mask leaves out would be written, too
         return False
     return _same(flags.shape, like.shape[: flags.dim()])
 

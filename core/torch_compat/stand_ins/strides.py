@@ -405,6 +405,14 @@ def _one_flag(x: Any) -> Any:
     return x.new_empty((), dtype=torch.bool)
 
 
+@_rule(INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar)
+def _in_place(x: Any, other: Any) -> Any:
+    """Integers times a float raise, of which torch's stand-in knows nothing."""
+    if not torch.can_cast(torch.result_type(x, other), x.dtype):
+        raise RuntimeError(f"the result can't be cast to the desired output type {x.dtype}")
+    return NotImplemented
+
+
 @_rule(INSTEAD, aten.multi_margin_loss.default)
 def _margin_loss(
     x: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: int = 1, **options: Any
