@@ -35,14 +35,14 @@ def _takes_out(node: fx.Node) -> bool:
 
 def makes_size(node: fx.Node) -> bool:
     """Has its result a size that depends on data, and that no argument has?"""
-    return bool(_unbacked(node) - set().union(*map(_unbacked, node.all_input_nodes)))
+    return "data_sizes" in node.meta or bool(_unbacked(node) - set().union(*map(_unbacked, node.all_input_nodes)))
 
 
 def _unbacked(node: fx.Node) -> set[Any]:
     value = node.meta.get("example_value")
     values = value if isinstance(value, (tuple, list)) else (value,)
     sizes = [n for v in values for n in (v.shape if isinstance(v, torch.Tensor) else (v,)) if type(n) is torch.SymInt]
-    return set().union(*map(torch_private.free_unbacked_symbols, sizes))
+    return set().union(*map(torch_private.data_symbols, sizes))
 
 
 def around_captured(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.memory_overlap import overlaps_itself
 from jitney.graph_compile.subgraphs import operation_result
 from jitney.torch_compat import torch_private
 
@@ -19,6 +20,8 @@ from jitney.torch_compat import torch_private
 ELEMENTWISE = frozenset(
     "abs add cos detach div exp log mul neg reciprocal relu rsqrt sigmoid sin sqrt square sub tanh true_divide".split()
 )
+# Those that leave integers what they are: in place, others raise on them.
+INTEGRAL = frozenset("abs add detach mul neg relu square sub".split())
 FUNCTIONS = {operator.add, operator.mul, operator.sub, operator.truediv, operator.neg}
 INVERTED = {"bitwise_not", "logical_not", operator.invert}
 
@@ -55,7 +58,16 @@ def _taken(write: fx.Node) -> list[fx.Node] | None:
     if value not in found or not all(_known(n, found) for n in found):
         return None
     in_place = any(str(node.target).endswith("_") for node in found)
-    return None if in_place and any(len(node.users) != 1 for node in found) else found
+    return None if in_place and not all(_may_be_fresh(node, like) for node in found) else found
+
+
+def _may_be_fresh(node: fx.Node, like: Any) -> bool:
+    """Is a new tensor as good as this one, that may be changed in place? Of integers, that may not become floats."""
+    if not like.is_floating_point() and str(node.target).endswith("_"):
+        integers = all(isinstance(a, fx.Node) or type(a) is int for a in node.args)
+        if str(node.target).removesuffix("_") not in INTEGRAL or not integers:
+            return False
+    return len(node.users) == 1
 
 
 def _is_mask(flags: Any, like: Any) -> bool:
@@ -63,6 +75,10 @@ def _is_mask(flags: Any, like: Any) -> bool:
     if not tensors or flags.dtype is not torch.bool or flags.dim() > like.dim():
         return False
     if like.dtype is torch.bool or like.is_complex():
+        return False
+    if torch_private.storage_of(flags) == torch_private.storage_of(like):  # eager raises
+        return False
+    if overlaps_itself(like.shape, like.stride()):  # what the mask leaves out would be written, too
         return False
     return _same(flags.shape, like.shape[: flags.dim()])
 

@@ -87,6 +87,11 @@ def run_on_stand_ins(
         return func(*args, **kwargs)
 
 
+def data_symbols(size: Any) -> Any:
+    """The symbols for what depends on data in a size as it was made: what is known to be equal may be no such."""
+    return free_unbacked_symbols(size.node._expr)
+
+
 def _called(function: Any, *args: Any) -> Any:
     """A call; of proxies, a node: ``math``'s functions ask no proxy, nor do torch's where torch functions are off."""
     proxy = next((a for a in args if isinstance(a, torch.fx.Proxy)), None)
@@ -292,12 +297,12 @@ __all__ = [
     "UnsupportedFakeTensorException",
     "advise_is_size",
     "constrain_size",
+    "data_symbols",
     "expect_true",
     "flex_kind",
     "flex_operator",
     "flex_refuse_devices",
     "forget_reals",
-    "free_unbacked_symbols",
     "numpy",
     "statically_known_true",
     "sympy_interp",

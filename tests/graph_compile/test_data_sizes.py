@@ -71,6 +71,20 @@ def test_one_graph_gives_what_eager_gives(fn: Any, backend: str) -> None:
     assert not seen.breaks and not seen.skips
 
 
+def known_to_be_equal(x: torch.Tensor, y: torch.Tensor, m: torch.Tensor) -> Any:
+    a = torch.stack([x[m], y[m]], 1).squeeze()  # more than one
+    return a, torch.stack([x[m], y[m]]).t().contiguous()
+
+
+def test_a_size_that_is_known_to_be_another_is_not_known_before_the_graph_runs() -> None:
+    compiled = jitney.compile(known_to_be_equal, backend="aot_eager")
+    for count in (3, 1, 4, 2, 0, 5, 3):
+        x, y, m = torch.randn(6, requires_grad=True), torch.randn(6), torch.arange(6) < count
+        expected, found = (fn(x * 1, y, m) for fn in (known_to_be_equal, compiled))
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(sum(t.sum() for t in r), x) for r in (found, expected)))
+
+
 def test_what_computes_with_them_is_compiled_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     compilation = sized_graphs._Compilation

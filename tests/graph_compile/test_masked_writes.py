@@ -97,6 +97,50 @@ def run(fn: Any, seed: int) -> Any:
     return found, x.grad, base.grad, y
 
 
+def halved(x: Any, m: Any) -> Any:
+    z = x + 1
+    z[m] *= 0.5
+    return z
+
+
+def all_halved(x: Any, m: Any) -> Any:
+    x *= 0.5
+    return x + m
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_integers_in_place_become_no_floats(backend: str) -> None:
+    for fn in (halved, all_halved):
+        with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
+            jitney.compile(fn, backend=backend)(torch.arange(4), torch.tensor([True, False, True, True]))
+
+
+def doubled(x: Any, m: Any) -> Any:
+    x[m] = x[m] * 2
+    return x + 1
+
+
+@pytest.mark.filterwarnings("ignore:Use of index_put_ on expanded tensors:UserWarning")
+def test_what_overlaps_is_written_as_in_eager() -> None:
+    for size, stride in (((3, 3), (1, 1)), ((3, 3), (1, 0)), ((3, 3), (0, 0))):
+        expected, found = torch.arange(1, 6.0), torch.arange(1, 6.0)
+        m = torch.eye(3) > 0
+        a = doubled(expected.as_strided(size, stride), m)
+        b = jitney.compile(doubled, backend="aot_eager")(found.as_strided(size, stride), m)
+        torch.testing.assert_close((a, expected), (b, found))
+
+
+def by_itself(x: Any) -> Any:
+    m = x.view(torch.bool)
+    x[m] = x[m] * 2
+    return x + 1
+
+
+def test_a_mask_in_the_memory_that_is_written_is_eagers_error() -> None:
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer"):
+        jitney.compile(by_itself, backend="aot_eager")(torch.tensor([0, 1, 1, 0], dtype=torch.uint8))
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
 def test_values_gradients_and_writes(backend: str) -> None:
     for fn in [*WHOLE, *OTHERS]:

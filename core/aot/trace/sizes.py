@@ -122,10 +122,12 @@ def unknown(node: fx.Node) -> str:
     """Why no functional graph may hold an operation as it was captured: its sizes depend on data; empty if it may."""
     if node.target is torch.ops.aten._assert_scalar.default:
         return "it checks a number read from a tensor"
+    if "data_sizes" in node.meta:  # though they may be known to be others
+        return "sizes in it depend on the values of tensors"
     values = node.meta.get("example_value")
     for value in values if isinstance(values, (tuple, list)) else (values,):
         sizes: tuple[Any, ...] = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
         sizes = tuple(n for n in sizes if type(n) is torch.SymInt)
-        if any(map(torch_private.free_unbacked_symbols, sizes)):
+        if any(map(torch_private.data_symbols, sizes)):
             return "sizes in it depend on the values of tensors"
     return ""

@@ -54,11 +54,21 @@ STATISTICS: dict[Any, slice] = {
 
 
 class StandInMode(torch_private.LeanFakeTensorMode):
-    """As torch's mode; results have eager's strides. ``draws``: the devices on which an operator has drawn numbers."""
+    """As torch's mode; results have eager's strides.
+
+    ``draws``: the devices on which an operator has drawn numbers. ``sized``: has one made a size that depends on data?
+    Such a size may be known to be another one, and look like that.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.draws: set[torch.device] = set()
+        self.sized = False
+
+    def said(self) -> dict[str, bool]:
+        """Of the operators since the last time, for the ``meta`` of their operation's node."""
+        sized, self.sized = self.sized, False
+        return {"data_sizes": True} if sized else {}
 
     def dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -73,6 +83,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 instead = INSTEAD[func](*args, **kwargs)
             if instead is not NotImplemented:
                 return instead
+        self.sized |= torch.Tag.dynamic_output_shape in func.tags and func is not aten.index.Tensor  # asks nonzero
         known = _beside_unknown((*args, *kwargs.values()))
         for tensor, _ in known:
             tensor.constant = None
@@ -416,6 +427,14 @@ for _loss in (aten.huber_loss.default, aten.soft_margin_loss.default):
 def _one_flag(x: Any) -> Any:
     """What distributions ask of their arguments; of symbolic sizes torch's stand-in fails where capture calls it."""
     return x.new_empty((), dtype=torch.bool)
+
+
+@_rule(INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar)
+def _in_place(x: Any, other: Any) -> Any:
+    """Integers times a float raise, of which torch's stand-in knows nothing."""
+    if not torch.can_cast(torch.result_type(x, other), x.dtype):
+        raise RuntimeError(f"the result can't be cast to the desired output type {x.dtype}")
+    return NotImplemented
 
 
 @_rule(INSTEAD, aten.multi_margin_loss.default)

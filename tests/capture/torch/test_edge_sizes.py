@@ -25,7 +25,14 @@ def copied(x: torch.Tensor, m: torch.Tensor) -> Any:
     return taken, rows, flat
 
 
+def computed_sizes(x: torch.Tensor, m: torch.Tensor) -> Any:
+    rest, shown = x[m][1:].squeeze(), torch.cat([x[m], x[x > 2]]).squeeze()
+    first = x[m][:-1].squeeze()
+    return [(t * 2 if t.dim() else t + 100, t.dim()) for t in (rest, shown, first)]
+
+
 PROGRAMS = {
+    "sizes computed from them": computed_sizes,
     "squeeze": lambda x, m: (x[m].squeeze(), x[m].squeeze(0).shape, torch.squeeze(x[m][:, None]).ndim),
     "indices": indices,
     "copied": copied,
@@ -39,7 +46,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_results_of_sizes_that_depend_on_data(backend: str) -> None:
-    masks = ("11010", "10000", "00000", "11111", "00010")
+    masks = ("11010", "10000", "00000", "11111", "00010", "01010")
     for name, fn in PROGRAMS.items():
         compiled = jitney.compile(fn, backend=backend, fullgraph=True)
         for number, mask in enumerate(masks):
