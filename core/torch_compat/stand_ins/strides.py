@@ -53,6 +53,13 @@ STATISTICS: dict[Any, slice] = {
 }
 
 
+def _makes_size(func: Any, args: Sequence[Any]) -> bool:
+    """Has its result a size that depends on data? ``index`` asks ``nonzero``; the numbers of constants are known."""
+    if torch.Tag.dynamic_output_shape not in func.tags or func is aten.index.Tensor:
+        return False
+    return any(isinstance(a, torch_private.FakeTensor) and a.constant is None for a in args)
+
+
 class StandInMode(torch_private.LeanFakeTensorMode):
     """As torch's mode; results have eager's strides.
 
@@ -83,7 +90,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 instead = INSTEAD[func](*args, **kwargs)
             if instead is not NotImplemented:
                 return instead
-        self.sized |= torch.Tag.dynamic_output_shape in func.tags and func is not aten.index.Tensor  # asks nonzero
+        self.sized |= _makes_size(func, args)
         known = _beside_unknown((*args, *kwargs.values()))
         for tensor, _ in known:
             tensor.constant = None
@@ -432,7 +439,7 @@ def _one_flag(x: Any) -> Any:
 @_rule(INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar)
 def _in_place(x: Any, other: Any) -> Any:
     """Integers times a float raise, of which torch's stand-in knows nothing."""
-    if not torch.can_cast(torch.result_type(x, other), x.dtype):
+    if type(x) is torch_private.FakeTensor and not torch.can_cast(torch.result_type(x, other), x.dtype):
         raise RuntimeError(f"the result can't be cast to the desired output type {x.dtype}")
     return NotImplemented
 
