@@ -67,9 +67,8 @@ class Settings:
     drops_gradients: bool = False  # those that the frame ends with, where it has begun without
     whole: bool = False  # is a graph break an error?
     foresees: bool = True  # may branches on tensors of the host be guarded?
-    takes_data_sizes: Callable[[fx.GraphModule, list[Any]], bool] | None = (
-        None  # a graph that nobody has asked for them
-    )
+    # Is a graph with sizes that depend on data better than a break, where nobody has asked for them?
+    takes_data_sizes: Callable[[fx.GraphModule, list[Any]], bool] | None = None
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
 

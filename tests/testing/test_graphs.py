@@ -34,13 +34,18 @@ def negative_sums(graph: Any, inputs: Any, request: Any) -> Any:
 WRONG = Backend("negative_sums", negative_sums, level="aten")
 
 
+def run(program: Program) -> set[str]:
+    """Run all calls of a program as it is; the words in it."""
+    loaded = program.load()
+    for arguments in loaded.calls():
+        loaded.program(*arguments)
+    return set(re.findall(r"\w+=?", program.source))
+
+
 def test_what_is_drawn_covers_the_grammar_and_runs() -> None:
     words: Counter[str] = Counter()
     for program in drawn(graphs(), 200, 1):
-        loaded = program.load()
-        for arguments in loaded.calls():
-            loaded.program(*arguments)
-        words.update(set(re.findall(r"\w+=?", program.source)))
+        words.update(run(program))
         words["empty"] += bool(re.search(r"example\(\(.*\b0\b.*\), \"", program.source))
         words["zero"] += "example((), " in program.source
     for word in ("grad=", "layout=", "special=", "SIZES", "dynamic", "bfloat16", "int64", "bool", "empty", "zero"):
@@ -53,10 +58,7 @@ def test_what_is_drawn_covers_the_grammar_and_runs() -> None:
 def test_programs_that_write_to_fields_cover_their_grammar_and_run() -> None:
     words: Counter[str] = Counter()
     for program in drawn(fields(), 60, 1):
-        loaded = program.load()
-        for arguments in loaded.calls():
-            loaded.program(*arguments)
-        words.update(set(re.findall(r"\w+=?", program.source)))
+        words.update(run(program))
         words["views"] += " = x0" in program.source.partition("def inputs")[2]
     for word in ("grad=", "layout=", "views", "dynamic", "bfloat16", "int64", "bool", "for"):
         assert words[word] > 2, word

@@ -171,23 +171,22 @@ class Trial:
 
 def _memory(value: Any) -> set[int]:
     """The memory of the tensors in arguments or results."""
-    if is_stand_in(value):
-        return {torch_private.storage_of(value)}
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
-    return set().union(*map(_memory, inside))
+    return {torch_private.storage_of(v) for v in _leaves(value) if is_stand_in(v)}
 
 
 def _numbers(value: Any) -> Iterator[Any]:
     """Sizes of tensors, and numbers, in arguments."""
-    if is_stand_in(value):
-        yield from value.shape
-    elif type(value) is slice:
-        yield from (value.start, value.stop, value.step)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _numbers(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _numbers(item)
-    else:
+    for leaf in _leaves(value):
+        yield from leaf.shape if is_stand_in(leaf) else (leaf,)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What is in containers and slices."""
+    if type(value) is slice:
+        value = (value.start, value.stop, value.step)
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else None
+    if inside is None or is_stand_in(value):
         yield value
+    else:
+        for item in inside:
+            yield from _leaves(item)

@@ -347,7 +347,7 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
         node = self.graph.create_node(kind, target, self._map(call_args), self._map(kwargs))
-        node.meta.update(self.symbols.fake_mode.said(), example_value=result, user_stack=self.origin())
+        node.meta.update(self.symbols.fake_mode.sized_meta(), example_value=result, user_stack=self.origin())
         if self.region is not None:
             node.meta["checkpoint"] = self.region
         self.op_count += 1

@@ -72,7 +72,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
         self.draws: set[torch.device] = set()
         self.sized = False
 
-    def said(self) -> dict[str, bool]:
+    def sized_meta(self) -> dict[str, bool]:
         """Of the operators since the last time, for the ``meta`` of their operation's node."""
         sized, self.sized = self.sized, False
         return {"data_sizes": True} if sized else {}

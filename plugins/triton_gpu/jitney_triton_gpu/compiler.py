@@ -177,6 +177,8 @@ def traits_of(wrapper: Wrapper, request: CompileRequest) -> Traits | None:
     if automatic and (len(made.items) < LEAST or wrapper.apart):
         return None
     reason = "it waits for the device" if ".item()" in wrapper.source else not_recorded(made, automatic)
+    if wrapper.device.type == "cpu":
+        reason = "its operators are on several devices"
     if reason:
         request.save("cudagraphs", not_recorded_text(request, reason))
         return None

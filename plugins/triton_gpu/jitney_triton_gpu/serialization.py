@@ -133,7 +133,7 @@ def load(serialized: SerializedGraph, request: CompileRequest) -> Callable[..., 
 def finished(run: Callable[..., Any], made: Made, request: CompileRequest) -> Callable[..., Any]:
     """The function on its device, recorded if that was asked for, which knows how to be kept."""
     guarded: Any = on_device(run, made.device)
-    if made.traits is not None and made.device.type == "cuda":
+    if made.traits is not None:
         guarded = replayed(guarded, made.device, made.traits, request)
     prepare = made.namespace.get(PREPARE)
     if prepare is not None:

@@ -24,7 +24,7 @@ class Recorder(Protocol):
         """Is something being recorded already, by the user for instance?"""
 
     def prepare(self) -> None:
-        """Before the first recording of a graph that multiplies matrices: what all such have in common is made."""
+        """Before each recording of a graph that multiplies matrices: what all such have in common is there."""
 
     def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
         """Where results will be, and what computes them. Raises ``RuntimeError`` for what cannot be recorded."""
