@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +15,28 @@ raw_stream: Callable[[int], int] = torch_private.current_raw_stream
 
 
 def end_pool(device: torch.device, pool: tuple[int, int]) -> None:
-    """Memory is no longer taken from this pool of a CUDA graph, whose recording has failed."""
-    if torch_private.end_allocate_to_pool is not None:
-        torch_private.end_allocate_to_pool(device.index, pool)
+    """Memory is no longer taken from this pool of a CUDA graph, whose recording has failed; what it has may go."""
+    for end in (torch_private.end_allocate_to_pool, torch_private.release_pool):
+        if end is not None:
+            with contextlib.suppress(RuntimeError):  # that was done before it failed
+                end(device.index, pool)
+
+
+@contextlib.contextmanager
+def within_pool(device: torch.device, pool: tuple[int, int]) -> Iterator[None]:
+    """This thread's memory comes from the pool (``torch.cuda.graph_pool_handle()``), which stays to the process's end.
+
+    No ``torch.cuda.MemPool``: when one goes while something is recorded, torch ends the process.
+    """
+    begin, end = torch_private.allocate_to_pool, torch_private.end_allocate_to_pool
+    if begin is None or end is None:
+        yield
+        return
+    begin(device.index, pool)
+    try:
+        yield
+    finally:
+        end(device.index, pool)
 
 
 # How many tensors and wrappers hold a memory that ``storage_of`` names: views that nobody has a name for, too.

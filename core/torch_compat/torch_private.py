@@ -90,6 +90,9 @@ current_raw_stream: Callable[[int], int] = getattr(
 )
 # Ends what a recording of a CUDA graph began with the allocator; torch does not if the recording fails.
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
+# What this thread takes from torch's allocator comes from a pool until that ends; it goes when all have released it.
+allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_beginAllocateCurrentThreadToPool", None)
+release_pool: Callable[..., None] | None = getattr(_C, "_cuda_releasePool", None)
 # Memory on the CPU and on a CUDA device without the parsing of arguments that torch.empty_strided does.
 empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(
     getattr(getattr(_C, "_dynamo", None), "guards", None), "_empty_strided_cpu", None

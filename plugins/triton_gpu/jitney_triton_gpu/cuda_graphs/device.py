@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jitney.backends.devices import end_pool
+from jitney.backends.devices import end_pool, within_pool
 from jitney_triton_gpu.cuda_graphs.recording import Recording
 
 # One part in so many of the device's memory: what a recording may take that nobody asked for; what all of them may.
@@ -33,7 +33,7 @@ class Cuda:
         self._lock = threading.Lock()
         self._turns = threading.Lock()
         self._last: tuple[int, torch.cuda.Event] | None = None  # a stream, and what ran there last
-        self._workspaces: torch.cuda.MemPool | None = None  # in whose memory those of cuBLAS are
+        self._workspaces = torch.cuda.graph_pool_handle()  # the pool of cuBLAS's
         self._memory = torch.cuda.get_device_properties(device).total_memory
         self._kept: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
 
@@ -73,29 +73,27 @@ class Cuda:
         """Memory for workspaces; other allocators than torch's own have no pools."""
         if torch.cuda.get_allocator_backend() != "native":
             return contextlib.nullcontext()
-        if self._workspaces is None:
-            self._workspaces = torch.cuda.MemPool()
-        return torch.cuda.use_mem_pool(self._workspaces, self.device)
+        return within_pool(self.device, self._workspaces)
 
     def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
         """See ``Recorder``. Other threads go on meanwhile."""
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         current = torch.cuda.current_stream(self.device)
         with self._lock:
             self.side.wait_stream(current)
             with torch.cuda.stream(self.side):
-                graph.capture_begin(capture_error_mode="thread_local")
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     made = run()
                 except BaseException:
                     with contextlib.suppress(RuntimeError):
                         graph.capture_end()
-                    self._recover(graph)
+                    self._recover(pool)
                     raise
                 try:
                     graph.capture_end()
                 except RuntimeError:
-                    self._recover(graph)
+                    self._recover(pool)
                     raise
             current.wait_stream(self.side)
         return made, graph.replay
@@ -132,10 +130,9 @@ class Cuda:
         """See ``Recorder``."""
         self._kept[recording] = taken
 
-    def _recover(self, graph: torch.cuda.CUDAGraph) -> None:
+    def _recover(self, pool: tuple[int, int]) -> None:
         """After a recording that failed, torch's allocator and random generator believe that it goes on."""
-        with contextlib.suppress(RuntimeError):
-            end_pool(self.device, graph.pool())
+        end_pool(self.device, pool)
         empty = torch.cuda.CUDAGraph()
         with contextlib.suppress(RuntimeError):
             empty.capture_begin(capture_error_mode="thread_local")

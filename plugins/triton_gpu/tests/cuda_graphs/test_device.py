@@ -170,6 +170,11 @@ def test_a_recording_that_fails_leaves_all_as_it_was() -> None:
     made, replay = device.record(lambda: [x * 2])
     replay()
     torch.testing.assert_close(made[0], x * 2)
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        taken = torch.ones(5, device="cuda")
+    del taken, pool  # torch ends the process if it believes that something is recorded
+    torch.cuda.empty_cache()
 
 
 def test_what_waits_for_the_device_is_not_recorded(replayed: list[int]) -> None:
