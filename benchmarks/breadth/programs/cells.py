@@ -23,7 +23,7 @@ class PottsCouplings(nn.Module):
         x = F.one_hot(alignment, kinds).to(self.fields.dtype)
         flat = x.flatten(1)
         alike = flat @ flat.t() / length
-        weight = 1 / (alike > 0.2).to(flat.dtype).sum(1)
+        weight = 1 / (alike > 0.21).to(flat.dtype).sum(1)
         j = 0.5 * (self.couplings + self.couplings.permute(2, 3, 0, 1)) * self.others
         logits = self.fields + torch.einsum("nia,iajb->njb", x, j)
         loss = -(weight[:, None] * (logits.log_softmax(-1) * x).sum(-1)).sum() / weight.sum()
@@ -71,7 +71,9 @@ def association(place: Place) -> Made:
     return association_scan, (genotypes, place.randn(people), place.randn(people, 8))
 
 
-def fuzzy_layout(places: Tensor, head: Tensor, tail: Tensor, distance: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+def fuzzy_layout(
+    places: Tensor, head: Tensor, tail: Tensor, distance: Tensor, negative: Tensor
+) -> tuple[Tensor, Tensor]:
     """McInnes and others, 2018 (UMAP): bandwidths by bisection, memberships joined, edges pulled, others pushed."""
     with torch.no_grad():
         nearest = distance[:, :1]

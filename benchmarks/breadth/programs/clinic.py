@@ -36,7 +36,10 @@ class MutualInformation(nn.Module):
 
 def information(place: Place) -> Made:
     b, side = place.size(1, 4), place.size(14, 72)
-    return MutualInformation(b).to(place.device), (place.rand(b, 1, side, side, side), place.rand(b, 1, side, side, side))
+    return MutualInformation(b).to(place.device), (
+        place.rand(b, 1, side, side, side),
+        place.rand(b, 1, side, side, side),
+    )
 
 
 def rare_shapes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,8 +165,7 @@ def heartbeats(x: Tensor, taps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     banded = F.conv1d(x[:, None], taps[None, None], padding=taps.numel() // 2)[:, 0]
     slope = F.pad(2 * banded[:, 4:] + banded[:, 3:-1] - banded[:, 1:-3] - 2 * banded[:, :-4], (2, 2)) / 8
     energy = slope.square()
-    total = F.pad(energy.cumsum(1), (30, 0))
-    mean = (total[:, 30:] - total[:, :-30]) / 30
+    mean = F.avg_pool1d(energy[:, None], 31, 1, 15)[:, 0]
     peak = (mean == F.max_pool1d(mean[:, None], 101, 1, 50)[:, 0]) & (mean > 0)
     signal, noise = mean.amax(1) * 0.25, mean.mean(1)
     for window, found in zip(mean.split(500, 1), peak.split(500, 1), strict=True):
@@ -183,7 +185,7 @@ def heartbeats(x: Tensor, taps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def hearts(place: Place) -> Made:
     b, n = place.size(8, 256), place.size(3000, 60_000)
     t = torch.arange(n, device=place.device) / 200
-    pulse = torch.exp(-(((t * (0.9 + 0.5 * place.rand(b, 1))) % 1 - 0.5) / 0.02) ** 2)
+    pulse = torch.exp(-((((t * (0.9 + 0.5 * place.rand(b, 1))) % 1 - 0.5) / 0.02) ** 2))
     k = torch.arange(-20, 21, device=place.device).float()
     taps = torch.sinc(k * 0.15) * 0.15 - torch.sinc(k * 0.05) * 0.05
     taps = taps * torch.cos(math.pi * k / 42) ** 2

@@ -130,7 +130,9 @@ def vocoder(place: Place) -> Made:
     return model, (place.randn(b, place.size(20, 80), frames), place.randn(b, frames * size // 4))
 
 
-def monotonic_alignment(mean: Tensor, log_scale: Tensor, z: Tensor, text: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+def monotonic_alignment(
+    mean: Tensor, log_scale: Tensor, z: Tensor, text: Tensor, frames: Tensor
+) -> tuple[Tensor, Tensor]:
     """Kim and others, 2020 (Glow-TTS): the likeliest way through letters, one frame after another, and back again."""
     precision = torch.exp(-2 * log_scale)
     constant = (-0.5 * math.log(2 * math.pi) - log_scale - 0.5 * mean.square() * precision).sum(1)[..., None]
@@ -158,7 +160,8 @@ def alignment(place: Place) -> Made:
     b, width, letters, steps = place.size(4, 32), place.size(8, 80), place.size(12, 120), place.size(30, 200)
     text = letters - place.randint(letters // 3, b)
     frames = steps - place.randint(steps // 8, b)
-    mean, scale, z = place.randn(b, width, letters), 0.1 * place.randn(b, width, letters), place.randn(b, width, steps)
+    mean, scale = place.randn(b, width, letters), 0.1 * place.randn(b, width, letters)
+    z = mean[:, :, torch.arange(steps) * letters // steps] + 0.7 * place.randn(b, width, steps)
     return monotonic_alignment, (mean, scale, z, text, frames)
 
 

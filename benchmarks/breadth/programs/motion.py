@@ -64,7 +64,13 @@ def quadrotors(place: Place) -> Made:
     n, steps = place.size(64, 8192), place.size(8, 24)
     rotation = exponential(0.2 * place.randn(n, 3))
     path = torch.cumsum(0.05 * place.randn(n, steps, 3), 1)
-    return QuadrotorTracking().to(place.device), (place.randn(n, 3), place.randn(n, 3), rotation, place.randn(n, 3), path)
+    return QuadrotorTracking().to(place.device), (
+        place.randn(n, 3),
+        place.randn(n, 3),
+        rotation,
+        place.randn(n, 3),
+        path,
+    )
 
 
 def local_plans(start: Tensor, controls: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
@@ -234,9 +240,9 @@ def ropes(x: Tensor, v: Tensor, mass: Tensor, rest: Tensor) -> tuple[Tensor, Ten
         x.addcmul_(v, (mass > 0).to(v.dtype)[..., None], value=dt)
         for gap, lengths, soft in ((1, rest, compliance), (2, 2 * rest, 100 * compliance)):
             for start in range(2 * gap):
-                a, b = x[:, start::2 * gap], x[:, start + gap :: 2 * gap]
+                a, b = x[:, start :: 2 * gap], x[:, start + gap :: 2 * gap]
                 a = a[:, : b.size(1)]
-                wa, wb = mass[:, start::2 * gap][:, : b.size(1)], mass[:, start + gap :: 2 * gap]
+                wa, wb = mass[:, start :: 2 * gap][:, : b.size(1)], mass[:, start + gap :: 2 * gap]
                 delta = b - a
                 length = delta.norm(dim=-1).clamp(min=1e-6)
                 push = (length - lengths) / (wa + wb + soft / dt**2) / length

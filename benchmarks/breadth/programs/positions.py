@@ -123,7 +123,11 @@ class GatedQueries(nn.Module):
         b, t, width = x.shape
         q, gate = self.q(x).view(b, t, self.heads, -1).chunk(2, -1)
         k, v = self.kv(x).view(b, t, 1, -1).chunk(2, -1)
-        q, k, v = self.norm(q, self.q_scale).transpose(1, 2), self.norm(k, self.k_scale).transpose(1, 2), v.transpose(1, 2)
+        q, k, v = (
+            self.norm(q, self.q_scale).transpose(1, 2),
+            self.norm(k, self.k_scale).transpose(1, 2),
+            v.transpose(1, 2),
+        )
         turned = cos.size(-1)
         q, k = (
             torch.cat([y[..., :turned] * cos + rotate_half(y[..., :turned]) * sin, y[..., turned:]], -1) for y in (q, k)
@@ -217,7 +221,7 @@ def neighbour_language_model(query: Tensor, keys: Tensor, values: Tensor, logits
 
 
 def neighbours(place: Place) -> Made:
-    n, store, width, v = place.size(16, 256), place.size(1000, 200_000), place.size(32, 256), place.size(500, 32_000)
+    n, store, width, v = place.size(16, 128), place.size(1000, 200_000), place.size(32, 256), place.size(500, 32_000)
     return neighbour_language_model, (
         place.randn(n, width),
         place.randn(store, width),

@@ -169,7 +169,7 @@ def eta_cutoff(logits: Tensor, uniform: Tensor, bias_ids: Tensor, bias: Tensor) 
 
 def eta(place: Place) -> Made:
     b, v = place.size(8, 128), place.size(2001, 50_257)
-    return eta_cutoff, (3 * place.randn(b, v), place.rand(b, 1), place.randint(v, b, 20), place.randn(b, 20))
+    return eta_cutoff, (6 * place.randn(b, v), place.rand(b, 1), place.randint(v, b, 20), place.randn(b, 20))
 
 
 def sigma_and_entropy(logits: Tensor, gumbel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,7 +208,7 @@ def contrast_of_layers(hidden: Tensor, norm: Tensor, head: Tensor) -> tuple[Tens
 
 def layers_contrast(place: Place) -> Made:
     layers, b, width, v = 9, place.size(4, 64), place.size(48, 1024), place.size(503, 32_000)
-    return contrast_of_layers, (place.randn(layers, b, width), place.rand(width) + 0.5, place.randn(v, width) / 30)
+    return contrast_of_layers, (place.randn(layers, b, width), place.rand(width) + 0.5, place.randn(v, width) / 10)
 
 
 def diverse_beams(logits: Tensor, scores: Tensor, sequences: Tensor, cache: Tensor) -> tuple[Tensor, Tensor, Tensor]:

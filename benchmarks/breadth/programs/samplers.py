@@ -149,7 +149,7 @@ def categories(place: Place) -> Made:
 
 
 class TracedFlow(nn.Module):
-    """Grathwohl and others, 2019: a density carried along an equation, its trace estimated by one probe; Heun's rule."""
+    """Grathwohl and others, 2019: a density carried along an equation, its trace by one probe; Heun's rule."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()

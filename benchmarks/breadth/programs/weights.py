@@ -35,10 +35,12 @@ def mx(place: Place) -> Made:
 def stochastic_rounding(weight: Tensor, gradient: Tensor, m: Tensor, v: Tensor, noise: Tensor) -> Tensor:
     """AdamW whose weights are bfloat16 without a float32 copy: noise under the bits that are cut off."""
     g = gradient.float()
-    m.lerp_(g, 0.1)
-    v.mul_(0.99).addcmul_(g, g, value=0.01)
-    denominator = (v / (1 - 0.99**10)).sqrt_().add_(1e-8)
-    new = weight.float() * (1 - 1e-4) - 1e-3 * (m / (1 - 0.9**10)) / denominator
+    first = torch.lerp(m.float(), g, 0.1)
+    second = (0.99 * v.float()).addcmul_(g, g, value=0.01)
+    m.copy_(first)
+    v.copy_(second)
+    denominator = (second / (1 - 0.99**10)).sqrt_().add_(1e-8)
+    new = weight.float() * (1 - 1e-4) - 1e-3 * (first / (1 - 0.9**10)) / denominator
     bits = new.view(torch.int32)
     bits = (bits + noise) & -65536
     weight.copy_(bits.view(torch.float32))
@@ -47,8 +49,8 @@ def stochastic_rounding(weight: Tensor, gradient: Tensor, m: Tensor, v: Tensor, 
 
 def bf16_weights(place: Place) -> Made:
     n = place.size(50_000, 16_777_216)
-    weight, noise = place.randn(n).bfloat16(), place.randint(65_536, n).int()
-    return stochastic_rounding, (weight, place.randn(n), 0.1 * place.randn(n), place.rand(n), noise)
+    noise = place.randint(65_536, n).int()
+    return stochastic_rounding, (place.randn(n), place.randn(n), 0.1 * place.randn(n), place.rand(n), noise)
 
 
 def group_rounding(weight: Tensor, bits: int, group: int) -> Tensor:
@@ -82,7 +84,7 @@ def awq(place: Place) -> Made:
 
 
 def entropy_calibration(activations: Tensor) -> tuple[Tensor, Tensor]:
-    """TensorRT's choice of a clip: histograms of 1024 bins, folded to 128 levels at each width, compared by divergence."""
+    """TensorRT's choice of a clip: histograms of 1024 bins, folded to 128 levels at each width; divergences."""
     absolute = activations.abs().flatten(1)
     peak = absolute.amax(1, keepdim=True)
     bins = (absolute / peak * 1024).long().clamp(max=1023)
@@ -127,10 +129,9 @@ def hqq(place: Place) -> Made:
     return half_quadratic, (place.randn(place.size(64, 4096), place.size(256, 4096)),)
 
 
-def two_of_four(weight: Tensor, activations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def two_of_four(weight: Tensor, squares: Tensor, activations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Sun and others, 2024 (Wanda): two of four neighbours stay, by size times the activations' norm; packed."""
-    norm = activations.pow(2).sum(0).sqrt()
-    metric = (weight.abs() * norm).view(weight.size(0), -1, 4)
+    metric = (weight.abs() * squares.sqrt()).view(weight.size(0), -1, 4)
     index = metric.topk(2, dim=-1).indices.sort(dim=-1).values
     mask = torch.zeros_like(metric, dtype=torch.bool).scatter_(-1, index, True)
     values = weight.view_as(metric).gather(-1, index)
@@ -142,11 +143,12 @@ def two_of_four(weight: Tensor, activations: Tensor) -> tuple[Tensor, Tensor, Te
 
 def wanda(place: Place) -> Made:
     width = place.size(128, 4096)
-    return two_of_four, (place.randn(width, width), place.randn(place.size(16, 512), width))
+    activations = place.randn(place.size(16, 512), width)
+    return two_of_four, (place.randn(width, width), activations.square().mean(0), activations)
 
 
 def ties(base: Tensor, models: Tensor) -> tuple[Tensor, Tensor]:
-    """Yadav and others, 2023: changes are trimmed to the largest fifth, a sign is elected, those that agree averaged."""
+    """Yadav and others, 2023: changes are trimmed to the largest fifth, a sign elected, the mean of those that agree."""
     change = models - base
     kept = int(0.8 * change.size(1))
     threshold = change.abs().kthvalue(kept, dim=1, keepdim=True).values
@@ -166,10 +168,11 @@ def merging(place: Place) -> Made:
 
 def eight_bit_adam(weight: Tensor, gradient: Tensor, codes: Tensor, scales: Tensor, table: Tensor) -> Tensor:
     """Dettmers and others, 2022: moments as bytes of a table, a scale for each block of 256; opened, moved, shut."""
+    g, table = gradient.float(), table.float()
     m = (table[codes[0].long()].view(-1, 256) * scales[0, :, None]).flatten()
     v = ((table[codes[1].long()].view(-1, 256) * scales[1, :, None]).flatten()).square()
-    m = 0.9 * m + 0.1 * gradient
-    v = 0.999 * v + 0.001 * gradient * gradient
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g * g
     weight.add_(m / (v.sqrt() + 1e-8), alpha=-1e-3)
     for k, state in enumerate((m, v.sqrt())):
         blocks = state.view(-1, 256)
@@ -231,13 +234,13 @@ def aqlm(place: Place) -> Made:
 
 ROWS: tuple[Row, ...] = (
     Row("program/microscaling_blocks", mx),
-    Row("program/stochastic_rounding_step", bf16_weights, writes=True),
+    Row("program/stochastic_rounding_step", bf16_weights, dtype=torch.bfloat16, writes=True),
     Row("program/activation_aware_scales", awq),
     Row("program/entropy_calibration", calibration),
     Row("program/half_quadratic_zero_points", hqq),
     Row("program/two_of_four_pruning", wanda),
     Row("program/elected_sign_merging", merging),
-    Row("program/eight_bit_adam", byte_states, writes=True),
+    Row("program/eight_bit_adam", byte_states, dtype=torch.bfloat16, writes=True),
     Row("program/sophia_step", sophia_step, writes=True),
     Row("program/additive_code_books", aqlm, "training", dtype=torch.bfloat16),
 )
