@@ -130,7 +130,7 @@ def frames(place: Place) -> Made:
 
 
 def batches_made_alike(x: Tensor, batch: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Korsunsky and others, 2019 (Harmony): soft clusters punished for a batch's surplus, linear corrections in each."""
+    """Korsunsky and others, 2019 (Harmony): soft clusters punished for a batch's surplus, corrections in each."""
     kinds = 6
     phi = F.one_hot(batch, kinds).to(x.dtype)
     share = phi.mean(0)

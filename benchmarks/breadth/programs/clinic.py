@@ -183,7 +183,7 @@ def heartbeats(x: Tensor, taps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def hearts(place: Place) -> Made:
-    b, n = place.size(8, 256), place.size(3000, 60_000)
+    b, n = place.size(8, 512), place.size(3000, 20_000)
     t = torch.arange(n, device=place.device) / 200
     pulse = torch.exp(-((((t * (0.9 + 0.5 * place.rand(b, 1))) % 1 - 0.5) / 0.02) ** 2))
     k = torch.arange(-20, 21, device=place.device).float()

@@ -105,7 +105,7 @@ def plume(place: Place) -> Made:
 
 def fisheye_undistortion(pictures: Tensor, lens: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
     """Kannala and Brandt's lens: a straight view's rays to angles, the polynomial; its inverse by Newton, to check."""
-    b, _, h, w = pictures.shape
+    _, _, h, w = pictures.shape
     v, u = torch.meshgrid(torch.arange(h, device=lens.device), torch.arange(w, device=lens.device), indexing="ij")
     focal = 0.35 * w
     rays = torch.stack([(u - w / 2) / focal, (v - h / 2) / focal, torch.ones_like(u) / 1.0], -1)
@@ -171,7 +171,7 @@ def radar(place: Place) -> Made:
 
 def morlet_scalogram(x: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Torrence and Compo, 1998: Morlet's wavelets in Fourier space, power against red noise, a cone, coherence."""
-    b, n = x.shape
+    n = x.size(1)
     x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
     omega = 2 * math.pi * torch.fft.fftfreq(n, device=x.device)
     daughter = torch.exp(-0.5 * (scales[:, None] * omega - 6) ** 2) * (omega > 0)

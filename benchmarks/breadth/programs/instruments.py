@@ -157,7 +157,7 @@ def monotonic_alignment(
 
 
 def alignment(place: Place) -> Made:
-    b, width, letters, steps = place.size(4, 32), place.size(8, 80), place.size(12, 120), place.size(30, 200)
+    b, width, letters, steps = place.size(4, 64), place.size(8, 80), place.size(12, 40), place.size(30, 80)
     text = letters - place.randint(letters // 3, b)
     frames = steps - place.randint(steps // 8, b)
     mean, scale = place.randn(b, width, letters), 0.1 * place.randn(b, width, letters)

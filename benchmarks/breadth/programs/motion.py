@@ -61,7 +61,7 @@ class QuadrotorTracking(nn.Module):
 
 
 def quadrotors(place: Place) -> Made:
-    n, steps = place.size(64, 8192), place.size(8, 24)
+    n, steps = place.size(64, 65_536), 6
     rotation = exponential(0.2 * place.randn(n, 3))
     path = torch.cumsum(0.05 * place.randn(n, steps, 3), 1)
     return QuadrotorTracking().to(place.device), (
@@ -89,7 +89,7 @@ def local_plans(start: Tensor, controls: Tensor, goal: Tensor) -> tuple[Tensor, 
     eye = torch.eye(4, device=start.device).expand(b, 4, 4)
     damp = 0.02 * torch.eye(2, device=start.device) + 1e-3 * torch.eye(2, device=start.device)
     costs = []
-    for _ in range(3):
+    for _ in range(2):
         states = [start]
         for k in range(t):
             states.append(step(states[-1], controls[:, k]))
@@ -128,7 +128,7 @@ def local_plans(start: Tensor, controls: Tensor, goal: Tensor) -> tuple[Tensor, 
 
 
 def plans(place: Place) -> Made:
-    n, t = place.size(32, 4096), place.size(8, 16)
+    n, t = place.size(64, 16_384), 6
     start = torch.cat([place.randn(n, 3), 1 + place.rand(n, 1)], 1)
     return local_plans, (start, 0.1 * place.randn(n, t, 2), torch.cat([3 * place.rand(n, 2), place.rand(n, 2)], 1))
 
@@ -175,7 +175,7 @@ def graph_of_poses(place: Place) -> Made:
 
 def spline_trajectories(points: Tensor, obstacles: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     """Cubic B-splines as plans of drones: smoothness, obstacles, limits of speed, distance of neighbours in time."""
-    batch, count, _ = points.shape
+    batch = len(points)
     knots = torch.cat([ends[:, :1].expand(-1, 3, -1), points, ends[:, 1:].expand(-1, 3, -1)], 1)
     u = torch.linspace(0, 1, 9, device=points.device)[:-1]
     basis = torch.stack([(1 - u) ** 3, 3 * u**3 - 6 * u**2 + 4, -3 * u**3 + 3 * u**2 + 3 * u + 1, u**3], 1) / 6

@@ -72,7 +72,7 @@ def sequence_ratios(
     logps: Tensor, old: Tensor, reference: Tensor, rewards: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Zheng and others, 2025 (GSPO), with DAPO's unequal clips, overlong penalty and a k3 estimate of divergence."""
-    groups, size, length = logps.shape
+    length = logps.size(-1)
     lengths = mask.sum(-1)
     penalty = ((lengths - 0.8 * length) / (0.2 * length)).clamp(0, 1)
     rewards = rewards - penalty
@@ -152,7 +152,7 @@ def future_tokens(place: Place) -> Made:
 
 
 def eta_cutoff(logits: Tensor, uniform: Tensor, bias_ids: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Hewitt and others, 2022: what is below a threshold that follows the entropy is left out; biases; an inverse draw."""
+    """Hewitt and others, 2022: what is below a threshold that follows the entropy is left out; an inverse draw."""
     logits = logits.clone()
     logits.scatter_add_(1, bias_ids, bias)
     probabilities = torch.softmax(logits, -1)
@@ -173,7 +173,7 @@ def eta(place: Place) -> Made:
 
 
 def sigma_and_entropy(logits: Tensor, gumbel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Top-n-sigma's cut, then a temperature from the entropy (EDT), an argmax under Gumbel noise, its log-probability."""
+    """Top-n-sigma's cut, then a temperature from the entropy (EDT), an argmax under Gumbel noise."""
     x = logits
     threshold = x.amax(-1, keepdim=True) - 1.5 * x.std(-1, keepdim=True)
     x = torch.where(x < threshold, torch.finfo(x.dtype).min, x)

@@ -148,7 +148,7 @@ def wanda(place: Place) -> Made:
 
 
 def ties(base: Tensor, models: Tensor) -> tuple[Tensor, Tensor]:
-    """Yadav and others, 2023: changes are trimmed to the largest fifth, a sign elected, the mean of those that agree."""
+    """Yadav and others, 2023: changes are cut to the largest fifth, a sign elected, the mean of those that agree."""
     change = models - base
     kept = int(0.8 * change.size(1))
     threshold = change.abs().kthvalue(kept, dim=1, keepdim=True).values
