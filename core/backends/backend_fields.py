@@ -50,6 +50,40 @@ def decompositions_of(backend: Backend, options: Any, request: CompileRequest | 
     return table or {}
 
 
+def rules_by_device(backends: Sequence[Backend], tables: Sequence[Mapping[Any, Rule]]) -> Mapping[Any, Rule]:
+    """One table for graphs whose operators several backends share: of each operator the rule of who has its devices.
+
+    Args:
+        backends: in the order in which they are asked.
+        tables: theirs. Operators on devices that none of them names have the rules of the first.
+    """
+    places = [({*backend.device_types}, table) for backend, table in zip(backends, tables, strict=True)]
+    named = [(types, table) for types, table in places if types]
+
+    def run(operator: Any, /, *args: Any, **kwargs: Any) -> Any:
+        devices = _devices(args, kwargs)
+        rule = next((table for types, table in named if devices <= types), tables[0]).get(operator)
+        if rule is not None:
+            return rule(*args, **kwargs)
+        return operator.decompose(*args, **kwargs) if torch_private.is_composite(operator) else NotImplemented
+
+    found: dict[Any, Rule] = {}
+    for operator in {operator: None for table in tables for operator in table}:
+        rules = [table.get(operator) for _, table in named] or [tables[0].get(operator)]
+        same = rules[0] if all(rule is rules[0] for rule in rules) else None
+        found[operator] = same or functools.partial(run, operator)
+    return found
+
+
+def _devices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[str]:
+    """The device types of an operator's tensors; one number of the CPU's is as good on any of them."""
+    given = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    if tensors:
+        return {t.device.type for t in tensors if t.dim() or t.device.type != "cpu"} or {"cpu"}
+    return {torch.device(kwargs.get("device") or "cpu").type}
+
+
 def guarded_rules(
     table: Mapping[Any, Rule], backend: Backend, request: CompileRequest, passing: tuple[type[Exception], ...]
 ) -> dict[Any, Rule]:

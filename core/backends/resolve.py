@@ -19,7 +19,14 @@ from torch import fx
 from jitney import events
 from jitney._util import callers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kind, SerializedGraph
-from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of, run_captured_pass, run_joint_pass
+from jitney.backends.backend_fields import (
+    PartFailed,
+    decompositions_of,
+    lacks_of,
+    rules_by_device,
+    run_captured_pass,
+    run_joint_pass,
+)
 from jitney.backends.common_options import OwnOptions, own_options
 from jitney.backends.extension_calls import Extended, require, transformed, watched
 from jitney.backends.failure_files import LAUNCHER, REPRO, is_missing, own_file
@@ -266,7 +273,7 @@ class BoundBackend:
             return bound._serializable(bound.backend.load(serialized, request), request)
 
     def decompositions(self, request: CompileRequest | None = None) -> Mapping[Any, Callable[..., Any]]:
-        """The operators to be taken apart before an ATen graph arrives: of several backends, as the first asks.
+        """The operators to be taken apart before an ATen graph arrives: of several backends, as their devices say.
 
         Args:
             request: of the graph, for messages.
@@ -275,7 +282,8 @@ class BoundBackend:
             PartFailed: the backend's function raised, or returned no table.
         """
         if self.parts:
-            return self.parts[0].decompositions(request)
+            tables = [part.decompositions(request) for part in self.parts]
+            return rules_by_device([part.backend for part in self.parts], tables)
         return decompositions_of(self.backend, self.options, request)
 
     def joint_pass(self, request: CompileRequest, graph: fx.Graph) -> None:

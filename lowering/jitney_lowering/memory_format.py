@@ -6,7 +6,7 @@ forward and backward, so both halves agree on what is kept between them. What go
 
 Values which one operator reads and writes in the same format are one region: a convolution, what is added to it and its
 activation, the pool after it. A region is converted as a whole, if its convolutions save more memory traffic than the
-conversions at its edges cost.
+conversions at its edges cost. A convolution that would lose more than these is at an edge itself.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Convolution:
     Args:
         groups: of channels.
         channels: of the input.
+        results: channels of the result.
         window: elements of the kernel for each pair of channels.
         dtype: of the input.
         backward: are gradients computed?
@@ -81,6 +82,7 @@ class Convolution:
 
     groups: int
     channels: int
+    results: int
     window: int
     dtype: torch.dtype
     backward: bool = False
@@ -114,7 +116,7 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
             in regions have other strides, ``clone`` stands where a value enters or leaves one.
         device_type: as in ``torch.device.type``.
         worth: how much of the bytes that a convolution reads and writes it would save, in channels_last; negative if it
-            is slower then.
+            is slower then. One that would lose more than all of them stays as it is.
         reading: operators, ``CHANNEL_REDUCTIONS`` and others whose results lie as in eager whatever their first
             argument is like, that read such values as fast as contiguous ones.
 
@@ -123,8 +125,8 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
     """
     if not any(node.target in CONVOLUTIONS for node in graph.nodes):
         return 0
-    flow = _Flow(graph, device_type, reading)
-    regions = [region for region in flow.regions(worth) if region.saved > region.spent]
+    flow = _Flow(graph, device_type, worth, reading)
+    regions = [region for region in flow.regions() if region.saved > region.spent]
     for region in regions:
         flow.convert(region)
     return len(regions)
@@ -133,16 +135,17 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
 class _Flow:
     """Which values have to have one format, and which operators read a value as it lies."""
 
-    def __init__(self, graph: fx.Graph, device_type: str, reading: Collection[Any]) -> None:
+    def __init__(self, graph: fx.Graph, device_type: str, worth: Worth, reading: Collection[Any]) -> None:
         self.graph = graph
         self.device_type = device_type
+        self.worth = {node: worth(_convolution(node)) for node in graph.nodes if node.target in CONVOLUTIONS}
         self.following = FOLLOWING | dict.fromkeys(reading, ((0,), (), None))
         self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self.parent: dict[fx.Node, fx.Node] = {}
         self.read: dict[fx.Node, list[fx.Node]] = {}  # by operator: the arguments that have its format
         self.home: dict[fx.Node, fx.Node] = {}  # by operator: a value of its region
         for node in graph.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and self.worth.get(node, 0) >= -1:
                 self._join(node)
 
     def _join(self, node: fx.Node) -> None:
@@ -192,7 +195,7 @@ class _Flow:
             self.parent[node], node = root, self.parent[node]
         return root
 
-    def regions(self, worth: Worth) -> list[Region]:
+    def regions(self) -> list[Region]:
         """All regions, with what a conversion saves and costs."""
         found: dict[fx.Node, Region] = {}
         for value in self.parent:
@@ -201,7 +204,7 @@ class _Flow:
             region = found[self._root(self.home[node])]
             if node.target in CONVOLUTIONS:
                 moved = sum(map(_bytes, {*arguments, *self._formatted(node)[1][:1]}))
-                region.saved += moved * worth(_convolution(node))
+                region.saved += moved * self.worth[node]
         for node in self.read:
             found[self._root(self.home[node])].operators.append(node)
         for root, region in found.items():
@@ -269,13 +272,17 @@ def _operator(value: fx.Node) -> fx.Node:
 
 
 def _convolution(node: fx.Node) -> Convolution:
-    x, weight, groups = (node.args[position] for position in CONVOLUTIONS[node.target])
-    size = _shape(weight) or ()  # type: ignore[arg-type]
+    first, second, last = CONVOLUTIONS[node.target]
+    x, weight = node.args[first], node.args[second]
+    groups, transposed = node.args[last], node.args[last - 2]
+    assert isinstance(x, fx.Node) and isinstance(weight, fx.Node) and isinstance(groups, int)
+    size = _shape(weight) or []
     return Convolution(
-        groups,  # type: ignore[arg-type]
-        (_shape(x) or ())[1],  # type: ignore[arg-type, misc]
+        groups,
+        (_shape(x) or [])[1],
+        size[1] * groups if transposed else size[0],
         math.prod(size[2:]),
-        x.meta["val"].dtype,  # type: ignore[union-attr]
+        x.meta["val"].dtype,
         node.target is aten.convolution_backward.default,
     )
 

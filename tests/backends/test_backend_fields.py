@@ -13,6 +13,7 @@ from torch import fx
 import jitney
 from jitney import events
 from jitney.backends import Backend, Registry, register_backend, registry
+from jitney.backends.backend_fields import rules_by_device
 from jitney.config import config
 from jitney.errors import BackendFailed
 
@@ -227,3 +228,24 @@ def test_what_is_more_than_a_computation_is_not_said(write: bool, patient: Calla
     patient(captured_pass=ask)
     jitney.compile(lambda x: x.add_(1) * 2 if write else torch.rand_like(x) * x, backend="patient")(X.clone())
     assert traced == [None]
+
+
+def test_of_several_backends_an_operator_has_the_rule_of_whose_devices_it_is_on() -> None:
+    """Tensors without memory stand for those of another device; one number of the CPU's goes with them."""
+    aten, x, y = torch.ops.aten, torch.ones(2), torch.ones(2, device="meta")
+
+    def shared(x: torch.Tensor) -> str:
+        return "both"
+
+    backends = [Backend(name, plain, level="aten", device_types=(name,)) for name in ("cpu", "meta")]
+    tables = [
+        {aten.relu.default: shared, aten.add.Tensor: lambda *_: "cpu", aten.empty.memory_format: lambda *_: "cpu"},
+        {aten.relu.default: shared, aten.add.Tensor: lambda *args: "meta", aten.celu.default: lambda *args: "meta"},
+    ]  # fmt: skip
+    rules = rules_by_device(backends, tables)
+    assert rules[aten.relu.default] is shared
+    assert [rules[aten.add.Tensor](t, 1) for t in (x, y)] == ["cpu", "meta"]
+    assert rules[aten.add.Tensor](torch.ones(()), y) == "meta" and rules[aten.add.Tensor](torch.ones(()), x) == "cpu"
+    assert rules[aten.celu.default](x) is NotImplemented and rules[aten.celu.default](y) == "meta"
+    assert rules[aten.empty.memory_format]([2]) == "cpu"
+    assert rules[aten.empty.memory_format]([2], device=torch.device("meta")) is NotImplemented

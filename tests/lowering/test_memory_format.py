@@ -96,7 +96,9 @@ class Network(nn.Module):
         return features, self.head(features.mean((2, 3))), features.flatten(2).transpose(1, 2).softmax(-1)
 
 
-def both(model: nn.Module, backend: Any, *args: torch.Tensor, train: bool, dynamic: bool | None = False) -> None:
+def both(
+    model: nn.Module, backend: Any, *args: torch.Tensor, train: bool, dynamic: bool | None = False, near: float = 2e-4
+) -> None:
     """The compiled model's results, gradients and their strides are eager's."""
     models = [copy.deepcopy(model).train(train) for _ in range(2)]
     compiled = jitney.compile(models[0], backend=backend, dynamic=dynamic)
@@ -111,7 +113,7 @@ def both(model: nn.Module, backend: Any, *args: torch.Tensor, train: bool, dynam
             tensors += [t.grad for t in (*own.parameters(), *inputs) if t.grad is not None]
             tensors += own.buffers()
     for ours, eagers in zip(*flat, strict=True):
-        torch.testing.assert_close(ours, eagers, rtol=2e-3, atol=2e-4)
+        torch.testing.assert_close(ours, eagers, rtol=2e-3, atol=near)
         assert _strides(ours) == _strides(eagers)
 
 
@@ -193,7 +195,16 @@ def test_what_is_asked_of_a_convolution() -> None:
     plain = Plain(lambda convolution: asked.append(convolution) or 1.0)
     model = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, groups=2)).double()
     both(model, plain.backend, torch.randn(2, 4, 8, 8).double(), train=False)
-    assert asked == [Convolution(1, 4, 1, torch.float64), Convolution(2, 8, 9, torch.float64)]
+    assert asked == [Convolution(1, 4, 8, 1, torch.float64), Convolution(2, 8, 8, 9, torch.float64)]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_convolution_that_loses_more_stays_at_the_edge(train: bool) -> None:
+    """Forward it does, backward it does not: what is kept between both has the region's format."""
+    plain = Plain(lambda convolution: -9.0 if convolution.results == 2 and not convolution.backward else 10.0)
+    layers = [nn.Conv2d(4, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 3, padding=1), nn.Tanh(), nn.Conv2d(2, 8, 3)]
+    both(nn.Sequential(*layers), plain.backend, torch.randn(2, 4, 8, 8), train=train)
+    assert plain.formats(aten.convolution.default) == [True, False, True]
 
 
 def test_nothing_changes_for_what_is_in_channels_last_already() -> None:
@@ -283,4 +294,5 @@ def test_any_chain_gives_what_eager_gives(names: list[str], train: bool, backend
     torch.manual_seed(0)
     model = nn.Sequential(*(STEPS[name](channels) for name in names))
     x = torch.randn(batch, channels, side, side)
-    both(model, Plain().backend if backend == "plain" else backend, x, train=train)
+    # Two norms of a few pixels multiply the rounding errors of the first by some hundreds.
+    both(model, Plain().backend if backend == "plain" else backend, x, train=train, near=2e-3)

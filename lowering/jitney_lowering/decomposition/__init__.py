@@ -21,19 +21,32 @@ from jitney_lowering.decomposition import pools as pools
 from jitney_lowering.decomposition import products as products
 from jitney_lowering.decomposition import softmax as softmax
 from jitney_lowering.decomposition.foreach import foreach
+from jitney_lowering.decomposition.orders import SELECTIONS, SORTS
 from jitney_lowering.decomposition.random import RANDOM
 from jitney_lowering.decomposition.table import TABLE, from_torch, laid_out_as
 
 
 @functools.cache
-def decompositions(*, fallback_random: bool = True) -> Mapping[Any, Callable[..., Any]]:
+def _rules() -> dict[Any, Callable[..., Any]]:
+    """Whatever is asked for: backends that share a graph have the same rule for an operator, not two that are alike."""
+    return {**foreach(), **{op: laid_out_as(op, rule) for op, rule in {**from_torch(), **TABLE}.items()}}
+
+
+@functools.cache
+def decompositions(
+    *, fallback_random: bool = True, relaxed_math: bool = False, first_of_equals: bool = False
+) -> Mapping[Any, Callable[..., Any]]:
     """A table as in ``torch._decomp``: operator -> a function of other operators.
 
     Args:
         fallback_random: random operators stay torch's, with eager's numbers; or else are arithmetic on a counter.
+        relaxed_math: what is computed twice may differ in its last bit, so rows are not ordered by comparing elements.
+        first_of_equals: operators that pick some elements of a short row, such as ``topk``, may pick the first of equal
+            ones. Eager's kernels on CPUs pick any, always the same; those on GPUs do so, or any.
     """
-    rules = {op: laid_out_as(op, rule) for op, rule in {**from_torch(), **TABLE}.items()}
-    return MappingProxyType({**foreach(), **rules, **({} if fallback_random else RANDOM)})
+    left = (*SORTS, *SELECTIONS) if relaxed_math else () if first_of_equals else SELECTIONS
+    rules = {op: rule for op, rule in _rules().items() if op not in left}
+    return MappingProxyType({**rules, **({} if fallback_random else RANDOM)})
 
 
 __all__ = ["decompositions"]

@@ -82,4 +82,4 @@ def _instead(extern: Extern) -> Any:
 
 def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., Any]]:
     """The operators that are taken apart."""
-    return decompositions(fallback_random=options.fallback_random)
+    return decompositions(fallback_random=options.fallback_random, relaxed_math=options.relaxed_math)

@@ -30,7 +30,7 @@ def compile_graph(
 def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
     """The operators that are taken apart."""
     table: Mapping[Any, Callable[..., Any]] = lazy_function("jitney_lowering:decompositions")(
-        fallback_random=options.fallback_random
+        fallback_random=options.fallback_random, relaxed_math=options.relaxed_math, first_of_equals=True
     )
     return table
 

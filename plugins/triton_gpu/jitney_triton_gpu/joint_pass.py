@@ -17,6 +17,10 @@ SLOW = -40.0
 """Times the bytes of a convolution of single channels that its kernels for channels last lose by a larger window."""
 PRODUCT = 0.5
 """The same of a window of one element, in halves: rows of one channel are seldom aligned as a matrix's should be."""
+FEW, WHOLE = 8, 32
+"""Results that are few, unless channels are a multiple of ``WHOLE``: then fewer than ``ALIGNED`` are."""
+FEW_RESULTS = -0.5
+"""Times the bytes of a convolution of few results that its kernels for channels last lose, for each channel."""
 
 READING = (*CHANNEL_REDUCTIONS, torch.ops.aten.stack.default)
 """What our kernels read as it lies, whatever the format of their results is."""
@@ -37,7 +41,8 @@ def _worth(convolution: Convolution) -> float:
     torch's for channels first, for windows of up to 7 x 7 (float32: 5 x 5 for gradients); grouped convolutions have
     better kernels for channels first. Of channels that are no
     multiple of ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round
-    to TF32: numbers would be other ones for nothing.
+    to TF32: numbers would be other ones for nothing. Its float32 kernels for few results with the channels last take up
+    to five times as long as the others, the more channels they read the longer.
     """
     if convolution.dtype is torch.float64:
         return 0.0
@@ -50,4 +55,7 @@ def _worth(convolution: Convolution) -> float:
         return 0.0 if convolution.dtype is torch.float32 else PRODUCT
     if convolution.dtype is torch.float32 and (convolution.channels % ALIGNED or not torch.backends.cudnn.allow_tf32):
         return 0.0
+    few = convolution.results < (ALIGNED if convolution.channels % WHOLE == 0 else FEW)
+    if few and not convolution.backward and convolution.dtype is torch.float32:
+        return FEW_RESULTS * convolution.channels
     return 1.0

@@ -14,6 +14,7 @@ LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 LARGE = 1 << 20  # bytes of a temporary that has memory of its own; smaller ones share an arena
 PAIRED, SHARED_WORK = 4, 0.2  # rows of a program where so much of the work on an element is the same for all rows
+TRANSPOSED = 2048  # elements of two axes
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
@@ -164,9 +165,17 @@ def picked_rows(count: int | None, length: int) -> Tile:
     return Tile(x, r, warps_for(x * r, 16 if x * r >= 1024 else 4))
 
 
-def transposing() -> Tile:
-    """Two axes, each of which is fastest for some of the memory."""
-    return Tile(32, 64, 8)
+def transposing(along: int | None, across: int | None) -> Tile:
+    """Two axes, each of which is fastest for some of the memory, and their lengths: ``along`` x, and r.
+
+    Where one is as short as the channels of a picture, more of the other is in a tile.
+    """
+    x, r = (size if n is None else min(size, power(n)) for n, size in ((along, 32), (across, 64)))
+    if x < 32:
+        r = _piece(across, min(TRANSPOSED // x, power(across or GUESS)))
+    elif r < 64:
+        x = _piece(along, min(TRANSPOSED // r, power(along or GUESS)))
+    return Tile(x, r, warps_for(x * r))
 
 
 def pairs(count: int | None, shared: float) -> int:

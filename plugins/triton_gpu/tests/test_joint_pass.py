@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,16 +68,21 @@ def test_depthwise_convolutions_have_the_channels_last(train: bool, dynamic: boo
 
 def test_what_channels_last_are_worth() -> None:
     worth, single, half = joint_pass._worth, torch.float32, torch.bfloat16
-    assert worth(Convolution(8, 8, 9, single)) == worth(Convolution(8, 8, 49, half)) > 1
-    assert worth(Convolution(8, 8, 81, half)) < worth(Convolution(2, 8, 9, single)) < 0  # no such kernels are there
-    assert worth(Convolution(8, 8, 49, single)) > 0 > worth(Convolution(8, 8, 49, single, backward=True))
-    assert worth(Convolution(8, 8, 25, single, backward=True)) > 0 < worth(Convolution(8, 8, 49, half, backward=True))
-    assert worth(Convolution(1, 8, 9, single)) == worth(Convolution(1, 8, 9, half)) == 1
-    assert worth(Convolution(1, 8, 1, half)) > worth(Convolution(1, 8, 1, single)) == 0
-    assert worth(Convolution(8, 8, 9, torch.float64)) == 0
-    assert worth(Convolution(1, 3, 9, single)) == 0 < worth(Convolution(1, 3, 9, half))
+    assert worth(Convolution(8, 8, 8, 9, single)) == worth(Convolution(8, 8, 8, 49, half)) > 1
+    # No such kernels are there.
+    assert worth(Convolution(8, 8, 8, 81, half)) < worth(Convolution(2, 8, 8, 9, single)) < 0
+    wide = Convolution(8, 8, 8, 49, single)
+    assert worth(wide) > 0 > worth(replace(wide, backward=True))
+    assert worth(replace(wide, window=25, backward=True)) > 0 < worth(Convolution(8, 8, 8, 49, half, backward=True))
+    assert worth(Convolution(1, 8, 8, 9, single)) == worth(Convolution(1, 8, 8, 9, half)) == 1
+    assert worth(Convolution(1, 8, 8, 1, half)) > worth(Convolution(1, 8, 8, 1, single)) == 0
+    assert worth(Convolution(8, 8, 8, 9, torch.float64)) == 0
+    assert worth(Convolution(1, 3, 8, 9, single)) == 0 < worth(Convolution(1, 3, 8, 9, half))
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        assert worth(Convolution(1, 8, 9, single)) == 0 < worth(Convolution(1, 8, 9, half))
+        assert worth(Convolution(1, 8, 8, 9, single)) == 0 < worth(Convolution(1, 8, 8, 9, half))
+    few = Convolution(1, 64, 1, 9, single)
+    assert worth(few) < -1 < worth(replace(few, backward=True)) == worth(replace(few, results=4)) == 1
+    assert worth(Convolution(1, 48, 4, 9, single)) < -1 < worth(Convolution(1, 48, 4, 9, half))
 
 
 class Branches(nn.Module):

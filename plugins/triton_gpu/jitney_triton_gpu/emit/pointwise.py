@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from jitney_lowering.index import Compound, Index, Opaque, Var, product
+from jitney_lowering.index import Compound, Index, Opaque, Var, product, usual_step
 from jitney_lowering.ir import (
     Kernel,
     Load,
@@ -50,10 +50,9 @@ def pointwise(
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
     inner = loops[-1:] if loops else ()
-    counts = fastest([p for p in places(kernel) if len(p.atoms.intersection(loops)) == len(loops)], loops)
-    other = max((v for v in loops[:-1]), key=lambda v: counts[v], default=None)
-    if other is not None and counts[other] and counts[inner[0]]:
-        tile = tuning.tile(tiles.transposing())
+    other = _other_axis(kernel, loops)
+    if other is not None:
+        tile = tuning.tile(tiles.transposing(inner[0].size.value, other.size.value))
         rest = tuple(v for v in loops[:-1] if v is not other)
         x, y, z = Axis("x", inner, tile.x), Axis("y", (other,), tile.r), Axis("z", rest, 1)
         draft = Draft(kernel, name, [y, x], wide)
@@ -112,6 +111,17 @@ def pointwise(
         programs = blocks_of(x.count, x.block)
     _store(draft, nest.statements)
     return Code((draft.finished(programs, tile.warps),))
+
+
+def _other_axis(kernel: Kernel, loops: Sequence[Var]) -> Var | None:
+    """The loop besides the last one along which some memory lies, if both are needed to go along all of it."""
+    if not loops:
+        return None
+    whole = [p for p in places(kernel) if len(p.atoms.intersection(loops)) == len(loops)]
+    across = [p for p in whole if usual_step(p, loops[-1]) != 1]
+    counts = fastest(across, loops[:-1])
+    other = max(loops[:-1], key=lambda v: counts[v], default=None)
+    return other if other is not None and counts[other] and len(across) < len(whole) else None
 
 
 def independent(nest: Nest, replaced: Mapping[str, str]) -> list[list[Store]]:
