@@ -190,8 +190,9 @@ def _piece(length: int | None, most: int) -> int:
     """How much of a row at a time: little is done around large pieces, and little of a small last one is empty."""
     if length is None:
         return most
-    padded = {most >> n: -(-length // (most >> n)) * (most >> n) * (1 + n / 16) for n in range(3)}
-    return min(padded, key=padded.__getitem__)
+    sizes = [max(most >> n, 1) for n in range(3)]
+    padded = {size: -(-length // size) * size * (1 + n / 16) for n, size in reversed([*enumerate(sizes)])}
+    return min(sizes, key=padded.__getitem__)
 
 
 def _crowd(held: int) -> int:

@@ -50,6 +50,16 @@ def test_columns_of_heads_side_by_side(launched: list[Function], device: torch.d
     assert columns.blocks["XBLOCK"] == 128
 
 
+def test_short_axes_leave_more_of_a_tile_to_the_other(launched: list[Function], device: torch.device) -> None:
+    """Pictures whose channels are put last, and windows, whose elements lie side by side whichever way one goes."""
+    compiled(lambda x: (x * 2).permute(0, 2, 3, 1).contiguous(), torch.zeros(4, 3, 256, 256, device=device))
+    compiled(lambda x: (x * 2).T.contiguous(), torch.zeros(1000, 1000, device=device))
+    compiled(lambda x: x.unfold(-1, 16, 1).contiguous() * 2, torch.zeros(64, 4000, device=device))
+    assert [{*f.blocks.values()} for f in launched[:2]] == [{4, 512}, {32, 64}]
+    assert {*launched[2].blocks} == {"XBLOCK"}
+    assert (tiles.transposing(1, 1).x, tiles.transposing(1, 1).r, tiles.transposing(None, 3).x) == (1, 1, 512)
+
+
 def test_stencils_have_few_elements_a_thread(launched: list[Function], device: torch.device) -> None:
     def sweep(x: torch.Tensor) -> torch.Tensor:
         return (x.roll(1, 0) + x.roll(-1, 0) + x.roll(1, 1) + x.roll(-1, 1)) * 0.25
