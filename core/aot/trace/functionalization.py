@@ -16,6 +16,7 @@ from torch import fx
 from jitney.aot.memory_overlap import overlaps_itself
 from jitney.aot.signals import NotSplit
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.operator_effects import RESHAPING
 from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 
@@ -68,10 +69,6 @@ def tangent_like(fake_mode: Any, inner: Any) -> Any:
             step = step * inner.shape[d]
     with paused(), torch_private.without_modes(), fake_mode:
         return torch.empty_strided(inner.shape, stride, dtype=inner.dtype, device=inner.device)
-
-
-# In-place operators after which a tensor has other strides, in eager too.
-RESHAPING = frozenset({"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "as_strided_", "set_"})
 
 
 @contextlib.contextmanager
