@@ -312,8 +312,8 @@ class Results:
             raise NotSplit("a tensor that it makes requires grad by itself")
         if base.requires_grad and not value.requires_grad and not hidden and not cut_off:  # .data
             steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
-        if not steps:  # the same elements, another tensor
-            steps = (Step(torch.ops.aten.alias.default, ()),)
+        if not steps:  # the same elements, another tensor: ``.data``, also of what requires grad later on
+            steps = (Step((torch.ops.aten.alias if value.requires_grad else torch.ops.aten.detach).default, ()),)
         if seen and _is_of_function(value, base, len(steps)):
             return self._alias(value, View(reference, steps))
         unseen = self.ambient_grad and torch_private.made_without_grad(value)  # the caller may want its base's gradient
