@@ -18,7 +18,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "atleast_2d": lambda x: torch.atleast_2d(x),
     "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x)[0],
     "dropout": lambda x: F.dropout(x, 0.5, False),
-    "dropout2d": lambda x: F.dropout2d(x[None], 0.5, False),
+    "dropout2d": lambda x: F.dropout2d(x[None, None], 0.5, False),
     "alpha_dropout": lambda x: F.alpha_dropout(x, 0.5, False),
     "einsum": lambda x: torch.einsum("ij->ji", x),
     "dequantize": lambda x: x.dequantize(),
