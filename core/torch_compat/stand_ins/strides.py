@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.stand_ins.memory_overlap import check_memory
 from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES, check_room
 from jitney.torch_compat.stand_ins.tensor_iterator import hint, result_strides
 
@@ -87,6 +88,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 SOURCE_SIZES[func](*args, **kwargs)
         if _writes_elements(func):
             check_room(*args, **kwargs)
+            check_memory(func, *args, **kwargs)
         if func in INSTEAD:
             with self:
                 instead = INSTEAD[func](*args, **kwargs)
@@ -138,13 +140,12 @@ def _beside_unknown(values: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 @functools.cache
 def _writes_elements(func: Any) -> bool:
-    """Is it in place, element by element, and of other tensors besides the one that it writes to?"""
-    name, arguments = func._schema.name.partition("::")[2], func._schema.arguments
+    """Is it in place, element by element?"""
+    name = func._schema.name.partition("::")[2]
     if func.namespace != "aten" or not name.endswith("_") or not func._schema.is_mutable:
         return False
     same = [getattr(aten, n) for n in (name, name[:-1]) if hasattr(aten, n)]
-    elementwise = any(_is_iterated(getattr(packet, o)) for packet in same for o in packet.overloads())
-    return elementwise and sum("Tensor" in str(a.type) for a in arguments) > 1
+    return any(_is_iterated(getattr(packet, o)) for packet in same for o in packet.overloads())
 
 
 @functools.cache
