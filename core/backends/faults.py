@@ -61,7 +61,7 @@ def with_blame(
 
 
 class Unwritten(Exception):
-    """A graph that writes to its inputs has raised ``error`` before it did: the frame may run eagerly from its start."""
+    """A graph that writes to its inputs has raised ``error`` before it did: its frame may run eagerly."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""Operators that may give back their argument: what is written to the result is written to it, in inference mode too."""
+"""Operations that may give back their argument: writes to the result are writes to it, in inference mode too."""
 
 from __future__ import annotations
 

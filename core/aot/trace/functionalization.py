@@ -116,7 +116,8 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
     if any(unwrapped(v) is not before for v, before in listed):
         raise NotSplit("a write to tensors of a list that share memory with others of its lists")
     for v, size in outs:
-        if not same(v.shape, size) and (v._base is not None or v.is_inference() or storage_of(v) in inputs):
+        empty = any(type(n) is int and n == 0 for n in size)  # of which no view could show anything
+        if not same(v.shape, size) and (not empty or v._base is not None or storage_of(v) in inputs):
             raise NotSplit("a tensor that is given as out= is resized")
 
 

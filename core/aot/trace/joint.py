@@ -126,7 +126,7 @@ def trace_joint(
     Raises:
         NotSplit: the graph does something that a functional graph cannot say; the reason is for the log.
     """
-    if torch.is_inference_mode_enabled():  # where operators that give back their argument arrive whole, as if they did not
+    if torch.is_inference_mode_enabled():  # where operators that may give back their argument arrive whole
         with torch.inference_mode(False), torch.no_grad():
             return trace_joint(module, inputs, decompositions)
     keeper = StateKeeper()

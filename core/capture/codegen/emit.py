@@ -404,8 +404,8 @@ class Emitter:
             devices = sorted(map(str, tracer.fake_mode.draws))
             if mutates and not tracer.checked:
                 restarts = not devices and not vm.draws  # whose states would be noted at each call
-                lines = ["try:", f"    {call}", "except _unwritten as _error:", f"    {FAILED.format(arguments, given)}"]
-                graph_lines += lines if restarts else [call]
+                handler = ["except _unwritten as _error:", f"    {FAILED.format(arguments, given)}"]
+                graph_lines += ["try:", f"    {call}", *handler] if restarts else [call]
             else:
                 if devices:  # the frame will run eagerly, and is to draw the same numbers as in eager
                     self.pool.namespace["_random_states"] = RandomStates

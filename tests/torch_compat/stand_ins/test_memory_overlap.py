@@ -52,7 +52,8 @@ def test_it_says_what_eagers_kernels_say() -> None:
     for _ in range(2000):
         memory = torch.ones(64)
         size = [rng.choice([0, 1, 2, 2, 3]) for _ in range(rng.randint(0, 3))]
-        x, y = (memory.as_strided(size, [rng.choice([0, 1, 1, 2, 3, 4, 6]) for _ in size], rng.randint(0, 6)) for _ in "xy")
+        strides = ([rng.choice([0, 1, 1, 2, 3, 4, 6]) for _ in size] for _ in "xy")
+        x, y = (memory.as_strided(size, stride, rng.randint(0, 6)) for stride in strides)
         said = []
         for run in (lambda x, y: x.add_(y), lambda x, y: check_memory(torch.ops.aten.add_.Tensor, x, y)):
             try:
