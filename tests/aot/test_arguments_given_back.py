@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import jitney
+from jitney import events
 
 OPERATORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "type_as": lambda x: x.type_as(x),
@@ -56,3 +58,19 @@ def test_views_of_what_requires_grad_do_so_in_inference_mode() -> None:
             expected, found = fn(x), jitney.compile(fn, backend="aot_eager")(x)
         assert [y.requires_grad for y in found] == [y.requires_grad for y in expected]
         assert [y.is_inference() for y in found] == [y.is_inference() for y in expected]
+
+
+def test_sizes_that_change_stay_symbolic_in_inference_mode() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = (x[1:] * 2).relu() + y.mean()
+        x.mul_(2)
+        return z, x.t()
+
+    captured: list[Any] = []
+    compiled = jitney.compile(fn, backend="aot_eager")
+    with events.listen(lambda e: captured.append(e) if isinstance(e, events.GraphCaptured) else None):
+        for size in (4, 5, 6, 9, 3):
+            with torch.inference_mode():
+                x, y = torch.randn(size, size + 1)[:, 1:], torch.randn(2 * size, 3).t()
+                torch.testing.assert_close(compiled(x.clone(), y), fn(x, y))
+    assert len(captured) == 2

@@ -182,7 +182,8 @@ def _inputs(
         if value.is_conj() or value.is_neg():
             raise NotSplit("an input that is a lazily conjugated or negated view")
         with tracer.fake_mode, torch.no_grad():
-            inner = _outside_inference(value) if value.is_inference() else value.detach()
+            strided = value.layout is torch.strided
+            inner = _outside_inference(value) if value.is_inference() and strided else value.detach()
         made = tracer.placeholder(node.name, inner)
         made.meta["parameter"] = value.requires_grad and value.is_leaf
         make = functools.partial(torch_private.functionalization.wrap, inner)
@@ -193,8 +194,10 @@ def _inputs(
 
 def _outside_inference(value: torch.Tensor) -> torch.Tensor:
     """The same memory as a tensor that autograd knows: of others, operators arrive whole (see ``trace_joint``)."""
-    made = torch.empty(0, dtype=value.dtype, device=value.device)
-    return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+    made: Any = torch.empty(0, dtype=value.dtype, device=value.device)
+    env = made.fake_mode.shape_env
+    with contextlib.nullcontext() if env is None else env.suppress_guards():  # it fits into the memory that it is in
+        return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _trace(
