@@ -114,6 +114,7 @@ class AotRequest:
             traces parts of it.
         joint_pass: changes the functional graph before it is cut.
         ahead: is the backward, for gradients of all results, compiled now rather than when it is first called?
+        restarts: does the frame run eagerly where the graph raises ``faults.Unwritten``?
     """
 
     backend: str
@@ -128,6 +129,7 @@ class AotRequest:
     captured_pass: Callable[[fx.GraphModule, Sequence[Any], Callable[..., Any]], fx.GraphModule] | None = None
     joint_pass: Callable[[fx.Graph], None] | None = None
     ahead: bool = False
+    restarts: bool = False
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -328,7 +330,7 @@ def _glued(
     kind: HalfKind = "forward" if joint.trains else "inference"
     if joint.updates and all(map(may_run_again, joint.graph.nodes)):
         glue.draws = sorted({str(d) for n in joint.graph.nodes if is_random(n) for d in _devices(n)})
-        glue.failed = captured_fallback(module.forward, lambda error: request.failure(error, kind))
+        glue.failed = captured_fallback(module.forward, lambda error: request.failure(error, kind), request.restarts)
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)
     events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))

@@ -60,18 +60,33 @@ def with_blame(
     return run
 
 
+class Unwritten(Exception):
+    """A graph that writes to its inputs has raised ``error`` before it did: its frame may run eagerly."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def captured_fallback(
-    eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception]
+    eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception], restarts: bool = False
 ) -> Callable[[Exception, Sequence[Any]], Sequence[Any]]:
     """What a graph that writes to its inputs does when its compiled forward has raised, before any of these writes.
 
     It runs as it was captured, to fail as eager does, with eager's message and eager's writes up to there. If that does
     not fail, the backend has, and one warning says so.
+
+    Args:
+        eagerly: the graph as it was captured.
+        blame: what blames the backend for an error.
+        restarts: does who calls it run the whole frame eagerly instead, on ``Unwritten``?
     """
 
     def run(error: Exception, inputs: Sequence[Any]) -> Sequence[Any]:
         if isinstance(error, (JitneyError, torch_private.STOPS_RECOMPUTATION)):
             raise error
+        if restarts and raises_too(eagerly, _copies(inputs)):
+            raise Unwritten(error) from error
         try:
             outputs = eagerly(*inputs)
         except Exception as own:
@@ -81,9 +96,25 @@ def captured_fallback(
         return outputs
 
     run.__dict__[RECIPE] = lambda writer: call(
-        "jitney.backends.faults:captured_fallback", writer.ref(eagerly), writer.ref(unknown)
+        "jitney.backends.faults:captured_fallback", writer.ref(eagerly), writer.ref(unknown), restarts
     )
     return run
+
+
+def _copies(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs in memory of their own, shared among them as it is."""
+    memory: dict[int, Any] = {}
+    return [_copy(x, memory) if type(x) in (torch.Tensor, torch.nn.Parameter) else x for x in inputs]
+
+
+def _copy(x: torch.Tensor, memory: dict[int, Any]) -> torch.Tensor:
+    with torch.no_grad():
+        whole = x.untyped_storage()
+        copy = memory.get(whole._cdata)
+        if copy is None:
+            copy = memory[whole._cdata] = whole.clone()
+        made = torch.empty(0, dtype=x.dtype, device=x.device)
+        return made.set_(copy, x.storage_offset(), x.shape, x.stride())
 
 
 def unknown(error: Exception) -> Exception:

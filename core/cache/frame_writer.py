@@ -24,7 +24,7 @@ from jitney.guards.tensors import TensorFact
 from jitney.torch_compat import torch_private
 
 # What the reader puts into the namespace itself.
-OWN = ("_state", "_tensors", "_graph", "_held", "_failed", "_facts")
+OWN = ("_state", "_tensors", "_graph", "_held", "_failed", "_unwritten", "_facts")
 # Recipes that look where the guards have found something: in another call, something else may be there.
 LOOKING = {"source", "code", "bare_code"}
 # Attributes of code that an edit elsewhere in its file changes: functions are told apart by what they do.

@@ -74,7 +74,7 @@ def _is_mask(flags: Any, like: Any) -> bool:
     tensors = type(flags) is torch_private.FakeTensor and type(like) is torch_private.FakeTensor
     if not tensors or flags.dtype is not torch.bool or flags.dim() > like.dim():
         return False
-    if like.dtype is torch.bool or like.is_complex():
+    if like.dtype is torch.bool or like.is_complex() or flags.device != like.device:  # a mask may lie on the host
         return False
     if torch_private.storage_of(flags) == torch_private.storage_of(like):  # eager raises
         return False

@@ -24,7 +24,7 @@ from jitney.aot.trace.sizes import unknown
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.backend_fields import PartFailed, guarded_rules
 from jitney.backends.extension_calls import graph_check
-from jitney.backends.faults import error_text, raises_too
+from jitney.backends.faults import Unwritten, error_text, raises_too
 from jitney.backends.hookspecs import GraphCheck
 from jitney.backends.registry import registry
 from jitney.capture.codegen.emit import Emitted
@@ -82,12 +82,14 @@ def graph_function(
     request = dataclasses.replace(request, fullgraph=fullgraph, whole=whole, arguments=arguments, ahead=ahead)
 
     def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(error, Unwritten):
+            return failed(error.error, None, args, kwargs)
         if isinstance(error, torch_private.STOPS_RECOMPUTATION):
             raise error
         ours = isinstance(error, JitneyError) or raises_too(as_captured, inputs)
         return failed(error, None if ours else backend.failure(error, request), args, kwargs)
 
-    emitted.namespace["_failed"] = graph_failed
+    emitted.namespace.update(_failed=graph_failed, _unwritten=Unwritten)
     if not emitted.op_count:
         return keeping_state(as_captured)
     place = (name, code.co_filename, code.co_firstlineno)
@@ -105,7 +107,7 @@ def graph_function(
         frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
     else:
-        compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze)
+        compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze, emitted.restarts)
     if kind == "inference" or not registry.changes_graphs():
         for _, reference in emitted.origins:
             if reference is not None:
@@ -140,6 +142,7 @@ def _compiled(
     request: CompileRequest,
     code: CodeType,
     frozen: Frozen | None,
+    restarts: bool = False,
 ) -> Callable[..., Sequence[Any]]:
     wanted = config.repro_after or backend.own.crosscheck
     check = graph_check(graph, inputs, backend, request) if wanted else None
@@ -152,7 +155,7 @@ def _compiled(
             if registry.changes_graphs():  # an extension was told of this graph, and not of others within
                 return graph.forward
             return over_compiled(graph, functools.partial(_branch, backend, request, code)).forward
-        make = functools.partial(_through_aot, graph, inputs, backend, request, code, check, frozen)
+        make = functools.partial(_through_aot, graph, inputs, backend, request, code, check, frozen, restarts)
     else:
         make = functools.partial(backend.compile, graph, inputs, request)
     return make() if check is None else check.compiled(make)
@@ -177,12 +180,13 @@ def _through_aot(
     code: CodeType,
     check: GraphCheck | None,
     frozen: Frozen | None,
+    restarts: bool,
 ) -> Callable[..., Sequence[Any]]:
     """A graph through AOT; what goes wrong there but for the backend is a bug of ours, and said to be one."""
     as_given = graph.forward
     try:
         with events.step(2, "aot", request.frame):
-            asked = aot_request(backend, request, code, check)
+            asked = dataclasses.replace(aot_request(backend, request, code, check), restarts=restarts and check is None)
             if backend.own.freeze and frozen is not None:
                 asked = dataclasses.replace(asked, freezing=_freezing(request, frozen))
             return compile_graph(graph, inputs, asked)

@@ -21,6 +21,7 @@ from jitney._util.ownership import trusted
 from jitney.aot.form import Form
 from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import SerializedGraph, registry
+from jitney.backends.faults import Unwritten
 from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds, without_graph
@@ -169,7 +170,7 @@ def _build(
     owner: CodeEntries, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool, tuple[int, ...]] | None:
     space = frame.namespace
-    space.update(_failed=_failure_handler(owner), _guard_errors=Exception)
+    space.update(_failed=_failure_handler(owner), _guard_errors=Exception, _unwritten=Unwritten)
     filename = f"<jitney {owner.target.name} {id(space):x}>"
     function = generated_code.build(frame.source, filename, space, "_entry")
     owner.target.lend(function)
@@ -215,7 +216,7 @@ def _failure_handler(owner: CodeEntries) -> Any:
     def failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(error, torch_private.STOPS_RECOMPUTATION):
             raise error
-        return owner.failed(error, None, args, kwargs)
+        return owner.failed(error.error if isinstance(error, Unwritten) else error, None, args, kwargs)
 
     return failed
 

@@ -12,6 +12,8 @@ _aten = torch.ops.aten
 VIEWS: frozenset[Any] = frozenset(
     (_aten._unsafe_view.default, _aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default)
 )
+# In-place operators after which a tensor has other sizes or strides, in eager too.
+RESHAPING = frozenset({"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "as_strided_", "set_"})
 # Operators that write to running statistics though no schema says so: the positions of these, and of what says whether.
 HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
     _aten.native_batch_norm.default: (3, 4, 5),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
 import torch
 from helpers import observe
+from torch import fx
+from torch._subclasses import FakeTensorMode
 
 import jitney
+from jitney.graph_compile.masked_writes import without_masked_writes
 
 
 def moved(x: Any, y: Any, m: Any) -> Any:
@@ -149,3 +153,22 @@ def test_values_gradients_and_writes(backend: str) -> None:
             for seed in range(4):
                 torch.testing.assert_close(run(compiled, seed), run(fn, seed), equal_nan=True)
         assert fn in OTHERS or not (seen.breaks or seen.kept or seen.skips), fn
+
+
+def test_a_mask_on_the_host_for_a_device_is_left_as_it_is() -> None:
+    graph, mode = fx.Graph(), FakeTensorMode()
+    values = {}
+    with mode:
+        for name in "zy":
+            values[name] = torch.empty(4, device="cuda")
+        values["m"] = torch.empty(4, dtype=torch.bool)
+        values["taken"] = torch.empty(2, device="cuda")
+    nodes = {name: graph.placeholder(name) for name in "zym"}
+    nodes["taken"] = graph.call_function(operator.getitem, (nodes["y"], nodes["m"]))
+    for name, node in nodes.items():
+        node.meta["example_value"] = values[name]
+    graph.call_function(operator.setitem, (nodes["z"], nodes["m"], nodes["taken"]))
+    graph.output((nodes["z"],))
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    made = without_masked_writes(module)
+    assert [node.target for node in made.graph.nodes] == [node.target for node in module.graph.nodes]

@@ -96,8 +96,9 @@ class Glue:
         for update in self.joint.updates:
             if update.geometry is not None:
                 size, stride = map(self.text, update.geometry)
-                hidden = self.joint.ambient_grad and not update.tracked
-                body += self.scoped(f"a{update.input}.as_strided_({size}, {stride})", False, hidden)
+                ambient, seen = self.joint.ambient_grad, update.tracked
+                line = f"a{update.input}.as_strided_({size}, {stride})"
+                body += self.scoped(line, False, ambient and not seen, seen and not ambient)
         body += ResultLines(self, [] if self.cut is None else self.cut.links(self.again)).write()
         values = "".join(f"{self._value(i, result)}, " for i, result in enumerate(self.joint.results))
         for i, (target, args) in enumerate(self.joint.final_state):

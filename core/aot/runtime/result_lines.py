@@ -77,7 +77,7 @@ class ResultLines:
         if self._first("update", update.input):
             assert update.at is not None
             self._output(update.at)
-            self.lines.append(f"a{update.input}.copy_(r[{update.at}])")
+            self._scoped(f"a{update.input}.copy_(r[{update.at}])", False, False, not self.joint.ambient_grad)
 
     def _hidden_updates(self) -> None:
         if not self._first("hidden"):
@@ -151,13 +151,13 @@ class ResultLines:
             text = self.glue.step(text, step)
             if step.item is None:
                 continue
-            key = (text, result.detached)
+            key = (text, result.detached, result.attached)
             if key not in self.several or f"{self.several[key]}[{step.item}]" in self.taken:
                 self.several[key] = f"s{len(self.lines)}"
-                self._scoped(f"{self.several[key]} = {text}", False, result.detached)
+                self._scoped(f"{self.several[key]} = {text}", False, result.detached, result.attached)
             text = f"{self.several[key]}[{step.item}]"
         self.taken.add(text)  # a second result is another tensor
-        self._scoped(f"v{i} = {text}", False, result.detached)
+        self._scoped(f"v{i} = {text}", False, result.detached, result.attached)
         return f"v{i}"
 
 

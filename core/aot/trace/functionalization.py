@@ -16,6 +16,7 @@ from torch import fx
 from jitney.aot.memory_overlap import overlaps_itself
 from jitney.aot.signals import NotSplit
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.operator_effects import RESHAPING
 from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 
@@ -70,10 +71,6 @@ def tangent_like(fake_mode: Any, inner: Any) -> Any:
         return torch.empty_strided(inner.shape, stride, dtype=inner.dtype, device=inner.device)
 
 
-# In-place operators after which a tensor has other strides, in eager too.
-RESHAPING = frozenset({"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "as_strided_", "set_"})
-
-
 @contextlib.contextmanager
 def layouts_kept(node: fx.Node, values: Sequence[Any]) -> Iterator[None]:
     """What an operation writes to keeps its strides: the functional operator's result may have others.
@@ -119,7 +116,8 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
     if any(unwrapped(v) is not before for v, before in listed):
         raise NotSplit("a write to tensors of a list that share memory with others of its lists")
     for v, size in outs:
-        if not same(v.shape, size) and (v._base is not None or v.is_inference() or storage_of(v) in inputs):
+        empty = any(type(n) is int and n == 0 for n in size)  # of which no view could show anything
+        if not same(v.shape, size) and (not empty or v._base is not None or storage_of(v) in inputs):
             raise NotSplit("a tensor that is given as out= is resized")
 
 

@@ -126,6 +126,9 @@ def trace_joint(
     Raises:
         NotSplit: the graph does something that a functional graph cannot say; the reason is for the log.
     """
+    if torch.is_inference_mode_enabled():  # where operators that may give back their argument arrive whole
+        with torch.inference_mode(False), torch.no_grad():
+            return trace_joint(module, inputs, decompositions)
     keeper = StateKeeper()
     tracer = AtenTracer(_fake_mode(inputs), decompositions)
     tracer.has_subclasses = any(map(subclass_tracing.is_outer, inputs))
@@ -179,13 +182,22 @@ def _inputs(
         if value.is_conj() or value.is_neg():
             raise NotSplit("an input that is a lazily conjugated or negated view")
         with tracer.fake_mode, torch.no_grad():
-            inner = value.detach()
+            strided = value.layout is torch.strided
+            inner = _outside_inference(value) if value.is_inference() and strided else value.detach()
         made = tracer.placeholder(node.name, inner)
         made.meta["parameter"] = value.requires_grad and value.is_leaf
         make = functools.partial(torch_private.functionalization.wrap, inner)
         entrance.plain(made)
         given.append(_Given(*functionalization.wrapped(make, value.requires_grad, value.is_leaf)))
     return given, entrance
+
+
+def _outside_inference(value: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor that autograd knows: of others, operators arrive whole (see ``trace_joint``)."""
+    made: Any = torch.empty(0, dtype=value.dtype, device=value.device)
+    env = made.fake_mode.shape_env
+    with contextlib.nullcontext() if env is None else env.suppress_guards():  # it fits into the memory that it is in
+        return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _trace(

@@ -81,11 +81,17 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """A view of an argument or of another output, made by ``steps``; ``detached`` if autograd shall not see it."""
+    """A view of an argument or of another output, made by ``steps``.
+
+    Args:
+        detached: autograd shall not see it.
+        attached: autograd shall see it, though grad mode is off where the graph begins.
+    """
 
     base: Argument | Output | Shown
     steps: tuple[Step, ...]
     detached: bool = False
+    attached: bool = False
 
 
 Result = Constant | Output | Outer | Argument | View
@@ -312,12 +318,14 @@ class Results:
             raise NotSplit("a tensor that it makes requires grad by itself")
         if base.requires_grad and not value.requires_grad and not hidden and not cut_off:  # .data
             steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
-        if not steps:  # the same elements, another tensor
-            steps = (Step(torch.ops.aten.alias.default, ()),)
+        if not steps:  # the same elements, another tensor: ``.data``, also of what requires grad later on
+            steps = (Step((torch.ops.aten.alias if value.requires_grad else torch.ops.aten.detach).default, ()),)
         if seen and _is_of_function(value, base, len(steps)):
             return self._alias(value, View(reference, steps))
-        unseen = self.ambient_grad and torch_private.made_without_grad(value)  # the caller may want its base's gradient
-        return View(reference, steps, detached=bool(not cut_off and (unseen or (base.requires_grad and not seen))))
+        quiet = torch_private.made_without_grad(value)
+        unseen = self.ambient_grad and quiet  # the caller may want its base's gradient
+        detached = bool(not cut_off and (unseen or (base.requires_grad and not seen)))
+        return View(reference, steps, detached, attached=bool(seen and not self.ambient_grad and not quiet))
 
     def _alias(self, value: Any, view: View) -> Output:
         """A result of an autograd.Function that gives back its argument, or a view of it: its backward is the graph's.

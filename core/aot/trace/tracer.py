@@ -23,6 +23,8 @@ FORWARD, BACKWARD = "forward", "backward"
 GOES_BACK = "goes_back"  # marks what the engine computes where a graph goes back over its own operations
 FEW = 16  # elements of constants that are compared
 ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+# In eager, too, these give back a tensor of which nobody else knows.
+LIFTED = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
 
 
 class AtenTracer(torch_private.TorchDispatchMode):
@@ -105,6 +107,8 @@ class AtenTracer(torch_private.TorchDispatchMode):
         result = func(*args, **kwargs)
         if func._schema.is_mutable:
             raise NotSplit(f"{func} writes in place")
+        if any(result is a for a in args) and isinstance(result, torch.Tensor) and func not in LIFTED:
+            raise NotSplit(f"{func} gives back its argument")  # of which functionalization makes another tensor
         self.record(func, args, kwargs, result)
         return result
 

@@ -66,11 +66,12 @@ if TYPE_CHECKING:
 
 # The line of an emitted function that makes room for conditions found while the graph is compiled.
 LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
+FAILED = "return _failed(_error, ({}), {})"
 FEW = 64  # items of a deque that are set one by one
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
-    r"|retry|failed|handled|item_of|from_numpy|from_readonly|from_scalar|plain"
+    r"|retry|failed|unwritten|handled|item_of|from_numpy|from_readonly|from_scalar|plain"
     r"|inputs|often|guard_errors|facts|value|drawn|random_states|[ds]\d+)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
@@ -89,6 +90,7 @@ class Emitted:
     guards: list[Guard]
     extra_guards: list[str] = field(default_factory=list)
     changes_state: bool = False
+    restarts: bool = False  # does the frame run eagerly where its graph, which writes to inputs, says ``Unwritten``?
     op_count: int = 0
     function: Any = None
     tensor_check: Callable[[], Callable[..., bool]] | None = None
@@ -382,7 +384,7 @@ class Emitter:
         outputs = self.rebuild.outputs
         rows.check(vm, outputs)
         graph = None
-        graph_lines = draws.lines(vm, self.rebuild)
+        graph_lines, restarts = draws.lines(vm, self.rebuild), False
         restored: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state
         for source, flag in tracer.tape.toggle_back(tracer, outputs):
@@ -392,16 +394,19 @@ class Emitter:
             arguments, given = self._arguments(), call_text(self.signature)
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
+            arguments += "," * bool(arguments)
             mutates = tracer.mutates_inputs()
             if tracer.tape.clears_first(tracer.graph.nodes, backward):  # as in eager, before the graph needs memory
                 graph_lines += [f"{self.program.expression(source)}.grad = None" for source in tracer.tape.cleared]
             if graph_lines:  # who only asks whether the guards hold stops there, before anything is drawn or dropped
                 self.pool.namespace["_held"] = guards_held
                 graph_lines.insert(0, "_held()")
+            devices = sorted(map(str, tracer.fake_mode.draws))
             if mutates and not tracer.checked:
-                graph_lines.append(call)
+                restarts = not devices and not vm.draws  # whose states would be noted at each call
+                handler = ["except _unwritten as _error:", f"    {FAILED.format(arguments, given)}"]
+                graph_lines += ["try:", f"    {call}", *handler] if restarts else [call]
             else:
-                devices = sorted(map(str, tracer.fake_mode.draws))
                 if devices:  # the frame will run eagerly, and is to draw the same numbers as in eager
                     self.pool.namespace["_random_states"] = RandomStates
                     graph_lines.append(f"_drawn = _random_states({devices})")
@@ -411,7 +416,7 @@ class Emitter:
                     graph_lines.append(f"    if not _b.str(_error).startswith({CHECKED!r}): raise")
                 graph_lines += ["    _drawn.failed(_error)"] if devices else []
                 graph_lines += [f"    {line}" for line in restored]
-                graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
+                graph_lines.append(f"    {FAILED.format(arguments, given)}")
             graph = LazyGraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:
             raise Break("a tensor of unknown origin")
@@ -435,6 +440,7 @@ class Emitter:
             guards=vm.world.guards,
             extra_guards=extra,
             changes_state=tracer.changes_state > 0,
+            restarts=restarts,
             op_count=tracer.op_count,
             tensor_check=self.late_check,
             size_guards=vm.symbols.guards if vm.symbols.sources else None,

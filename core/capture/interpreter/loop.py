@@ -32,6 +32,7 @@ from jitney.capture.torch.tensors import Tracer
 from jitney.capture.world.world import World
 from jitney.capture.world.wrap_value import wrapper
 from jitney.guards import Source, reentry
+from jitney.torch_compat import torch_private
 
 
 class Loop(Interpreter):
@@ -143,6 +144,8 @@ class Loop(Interpreter):
                 if not (raised.again or id(error) in self.raised_at or self.world.record_of(error) is not None):
                     exception_context.raised_by_c(error, self.handling, self.outside)
                 self.unwind(error, base, again=raised.again)
+            except torch_private.GuardOnDataDependentSymNode:  # asked by capture itself, such as of two sizes
+                raise Restart(self.break_step(), "a size that depends on data decides what happens") from None
             except KeyError:
                 if instr.op not in HANDLERS:
                     raise GiveUp(f"the instruction {instr.op} is not known") from None

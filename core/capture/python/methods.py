@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import inspect
 import operator
@@ -39,7 +40,7 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch.classes import objects, torch_function
 from jitney.capture.torch.stand_in_attributes import python_type, store_tensor_attr, tensor_attr
-from jitney.capture.world import draws
+from jitney.capture.world import context_variables, draws
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
 
@@ -526,6 +527,7 @@ BOUND: dict[type, Callable[..., Any]] = {
         (zip, enumerate, map, filter, reversed, type(iter([])), type(iter(())), type(iter({})), type(iter(range(1)))),
         _iterator_method,
     ),
+    contextvars.ContextVar: context_variables.method,
 }
 SAFE_OWNERS = {
     slice, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),

@@ -27,6 +27,7 @@ from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions
 from jitney.capture.torch.autograd.tape import Tape
 from jitney.capture.torch.classes import tensor_classes, wrappers
+from jitney.capture.torch.destinations import Destinations
 from jitney.capture.torch.edge_sizes import Trial
 from jitney.capture.torch.function_names import (
     OPERATORS,
@@ -241,9 +242,7 @@ class Tracer(TorchFunctionMode):
             self.tape.toggle(self, args[0], self.step())
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
-        given = kwargs.get("out")
-        out = [given] if isinstance(given, torch.Tensor) else list(given or ())
-        versions = [metadata.version_of(tensor) for tensor in out]
+        destinations = Destinations(func, args, kwargs)
         trial = Trial.of(self.symbols, args, kwargs)
         try:
             if name == "__getitem__" and conversions.has_tensor_end(args[1]):
@@ -257,11 +256,7 @@ class Tracer(TorchFunctionMode):
             result = self.run(func, args, kwargs)
         with torch_private.DisableTorchFunction():
             count_writes(name.partition(".")[0], args, kwargs)
-        untouched = any(
-            metadata.version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True)
-        )
-        if untouched and result is not None:  # lists given as out= are written to without counting
-            raise Break(f"{function_name(func)} leaves out= alone when it is traced", "use its result instead")
+        destinations.check(result)
         if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
             raise Break(f"{function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
         if trial is not None:

@@ -1,4 +1,4 @@
-"""Sizes of what is written into parts of tensors, which eager's kernels check and torch's stand-ins do not.
+"""Sizes of what is written into tensors and parts of them, which eager's kernels check and torch's stand-ins do not.
 
 Symbolic sizes that must be equal are guarded to be. Of sizes that depend on data nothing is known: the operator tells.
 """
@@ -58,6 +58,20 @@ def _of(part: Callable[..., Any]) -> Callable[..., None]:
             raise RuntimeError(f"expected src to have a size equal to {list(wanted)}, but got {list(source.shape)}")
 
     return check
+
+
+def check_room(x: Any, *others: Any, **named: Any) -> None:
+    """Refuse what would broadcast the tensor that is written to: some of torch's stand-ins give it the larger size."""
+    for other in (*others, *named.values()):
+        if not isinstance(other, torch.Tensor):
+            continue
+        if other.dim() > x.dim() or any(type(n) is int and n == 1 and m != 1 for n, m in _last(x, other)):
+            shape = torch.broadcast_shapes(x.shape, other.shape)
+            raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(shape)}")
+
+
+def _last(x: Any, other: Any) -> list[tuple[Any, Any]]:
+    return list(zip(x.shape[x.dim() - other.dim() :], other.shape, strict=True))
 
 
 # Operator -> what raises eager's error for its arguments.

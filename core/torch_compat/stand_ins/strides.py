@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES
+from jitney.torch_compat.stand_ins.memory_overlap import check_memory
+from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES, check_room
 from jitney.torch_compat.stand_ins.tensor_iterator import hint, result_strides
 
 aten = torch.ops.aten
@@ -85,6 +86,9 @@ class StandInMode(torch_private.LeanFakeTensorMode):
         if func in SOURCE_SIZES:
             with self:
                 SOURCE_SIZES[func](*args, **kwargs)
+        if _writes_elements(func):
+            check_room(*args, **kwargs)
+            check_memory(func, *args, **kwargs)
         if func in INSTEAD:
             with self:
                 instead = INSTEAD[func](*args, **kwargs)
@@ -132,6 +136,16 @@ def _beside_unknown(values: Sequence[Any]) -> list[tuple[Any, Any]]:
     if not any(type(leaf) is torch.SymFloat for leaf in leaves):
         return []
     return [(x, x.constant) for x in leaves if type(x) is torch_private.FakeTensor and x.constant is not None]
+
+
+@functools.cache
+def _writes_elements(func: Any) -> bool:
+    """Is it in place, element by element?"""
+    name = func._schema.name.partition("::")[2]
+    if func.namespace != "aten" or not name.endswith("_") or not func._schema.is_mutable:
+        return False
+    same = [getattr(aten, n) for n in (name, name[:-1]) if hasattr(aten, n)]
+    return any(_is_iterated(getattr(packet, o)) for packet in same for o in packet.overloads())
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import BACKEND, FRONTEND, check, compile_fn, t
 
+import jitney
 from jitney_testing.pictures import Freezer, differences
 
 
@@ -51,6 +52,34 @@ def test_operation_that_fails_only_on_real_values_leaves_what_was_done_before() 
         return y * 2
 
     check(fn, t(), torch.tensor([0, 7]), [], Box(n=0), calls=1, raises=IndexError, skips=None)
+
+
+@pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own way with graphs that fail")
+@pytest.mark.parametrize("catches", [True, False])
+def test_a_graph_that_writes_and_fails_leaves_the_frame_to_eager(catches: bool) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor, index: torch.Tensor, items: list[Any]) -> torch.Tensor:
+        y.add_(1)
+        items.append(3)
+        try:
+            x.index_add_(0, index, y)
+        except IndexError:
+            y.mul_(10)
+            items.append(4)
+            if not catches:
+                raise
+        return x * 2
+
+    compiled = jitney.compile(fn, backend="aot_eager", fullgraph=True)
+    for last in (2, 7, 2):
+        outcomes = []
+        for run in (fn, compiled):
+            x, y, items = torch.zeros(3), torch.ones(3), []
+            try:
+                result: Any = run(x, y, torch.tensor([0, 1, last]), items).tolist()
+            except IndexError as error:
+                result = str(error)
+            outcomes.append((result, x.tolist(), y.tolist(), items))
+        assert outcomes[0] == outcomes[1]
 
 
 def test_exception_caught_keeps_partial_writes() -> None:

@@ -123,3 +123,15 @@ def test_views_that_writes_have_made_stale_are_passed_on() -> None:
         view = x[1:]
     x.mul_(torch.ones(8, requires_grad=True))
     assert jitney.compile(program, backend="eager")(x, view)[1] is view
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_data_taken_before_a_leaf_is_thawed_does_not_require_grad(backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        data = x.data
+        x.requires_grad_()
+        return data
+
+    x = _numbers()
+    data = jitney.compile(fn, backend=backend)(x)
+    assert x.requires_grad and not data.requires_grad and data.data_ptr() == x.data_ptr()

@@ -170,3 +170,15 @@ def test_requires_grad_of_a_tensor_from_outside_changes_between_graphs() -> None
         compiled(torch.ones(3)).backward()
         assert pair.w.grad is None
         assert not pair.w.requires_grad
+
+
+def test_data_of_a_size_that_depends_on_data_is_set_in_python() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.data = x[x > 0].data.clone()
+        return y * 2
+
+    compiled = jitney.compile(fn, backend="aot_eager")
+    for x in (torch.ones(3), torch.tensor([1.0, -1, 2])):
+        y, expected = torch.ones(3), x[x > 0]
+        assert torch.equal(compiled(x, y), expected * 2)
+        assert torch.equal(y, expected)

@@ -1,0 +1,69 @@
+"""``ContextVar``: what it holds is read at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+import pytest
+import torch
+
+import jitney
+from jitney.errors import Unsupported
+
+SCALE: ContextVar[float] = ContextVar("SCALE", default=2.0)
+NAMES: ContextVar[dict[str, Any]] = ContextVar("NAMES")
+
+
+@contextmanager
+def _scaled(value: float) -> Iterator[None]:
+    token = SCALE.set(value)
+    try:
+        yield
+    finally:
+        SCALE.reset(token)
+
+
+def test_reads_are_part_of_the_graph_and_followed() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        names = NAMES.get({"shift": 0.0})
+        return x * SCALE.get() + names["shift"]
+
+    def calls() -> None:
+        compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+        x = torch.ones(2)
+        for scale, shift in ((2.0, 1.0), (3.0, 1.0), (0.5, -4.0), (2.0, 1.0)):
+            NAMES.set({"shift": shift})
+            with _scaled(scale):
+                assert torch.equal(compiled(x), fn(x))
+        assert torch.equal(compiled(x), fn(x))
+
+    copy_context().run(calls)
+
+
+def test_writes_are_breaks_after_which_reads_see_them() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x * SCALE.get()
+        with _scaled(7.0):
+            y = y + x * SCALE.get()
+        return y + SCALE.get()
+
+    compiled = jitney.compile(fn, backend="eager")
+    for outside in (2.0, 5.0):
+        with _scaled(outside):
+            assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+
+
+def test_one_without_a_value_is_a_break() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x * NAMES.get()["shift"]
+        except LookupError:
+            return x - 1
+
+    x = torch.ones(2)
+    assert torch.equal(jitney.compile(fn, backend="eager")(x), fn(x))
+    with pytest.raises(Unsupported, match="a ContextVar without a value is read"):
+        jitney.compile(fn, backend="eager", fullgraph=True)(x)
