@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.autograd import grad
+from torch.autograd.graph import get_gradient_edge
 
 from jitney import events
 from jitney.errors import JitneyError
@@ -239,6 +240,22 @@ def test_the_usual_way_is_one_backward() -> None:
             y, z = run(t(3, 4).requires_grad_())
             (z + y.sum()).backward()
     assert seen.count("backward") == 1
+
+
+def test_gradients_by_what_comes_in_are_one_backward() -> None:
+    """As with ``backward()``, though the results live; asked by one of them, by its edge too, the backward is cut."""
+    seen: list[str] = []
+    with events.listen(lambda e: seen.append(e.kind) if isinstance(e, events.AtenGraph) else None):
+        run, x = compile_fn(steps, backend="aot_eager"), t(3, 4).requires_grad_()
+        a, b, c, z = run(x)
+        eager = steps(x)
+        for other, asked in [(None, [x]), (a, [a, x]), (b, [get_gradient_edge(b), x]), (c, [x, c.view(4, 3)[0]])]:
+            at = -1 if other is None else [a, b, c].index(other)
+            found = grad(z + c.sum(), asked, retain_graph=True, allow_unused=True)
+            by = [x] if other is None else [eager[at], x] if at < 2 else [x, eager[at].view(4, 3)[0]]
+            expected = grad(eager[3] + eager[2].sum(), by, retain_graph=True, allow_unused=True)
+            torch.testing.assert_close(found, expected)
+            assert (seen.count("backward") == 1) is (other is None)
 
 
 @pytest.mark.parametrize("program", [pair, steps, lambda x: (lambda h: (h, h.sin()))((x @ WEIGHT).view(4, 3))])
