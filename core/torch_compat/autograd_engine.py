@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -50,11 +51,11 @@ def asked_for() -> Sequence[Any] | None:
     if isinstance(threading.current_thread(), threading._DummyThread):
         return None
     started = []
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _STARTER:
             started.append(frame)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if len(started) != 1:
         return None
     given = started[0].f_locals.get("args", ())
