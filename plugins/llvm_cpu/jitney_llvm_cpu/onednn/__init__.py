@@ -8,4 +8,5 @@ digest.py          are they? 64 bits that depend on every byte, computed at the 
 calls.py           a schedule's convolutions as calls from native code
 native.py          what these do without asking Python (native_code.py), and what they know: tables
 question.py        what they ask
+linear.py          large products of matrices, where oneDNN takes less time than MKL
 """
