@@ -1,6 +1,7 @@
 """Convolutions by oneDNN, with weights that it has put in its own order before, called from native code.
 
 matrices.py        a graph: which convolutions are matrix products
+depthwise.py       a graph: gradients of depthwise convolutions for which oneDNN has no kernel
 convolutions.py    an inference graph: which convolutions become torch's operator that takes such weights
 packed.py          one of them in the wrapper: the weights in oneDNN's order, for as long as they are the same
 trial.py           or plain ones, if these take less time
