@@ -6,7 +6,9 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.depthwise import depthwise_gradients
+from jitney_llvm_cpu.onednn.filter_order import filters_as_images
 from jitney_llvm_cpu.onednn.matrices import products_of_pixels
+from jitney_llvm_cpu.onednn.subsampling import of_pixels_read
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last
 
@@ -16,7 +18,10 @@ def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
     products_of_pixels(graph)
     if options.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
         channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS)
-    depthwise_gradients(graph)
+    if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
+        of_pixels_read(graph)
+        filters_as_images(graph)
+        depthwise_gradients(graph)
 
 
 def _worth(convolution: Convolution) -> float:

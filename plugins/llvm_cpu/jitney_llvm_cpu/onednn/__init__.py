@@ -1,6 +1,8 @@
 """Convolutions by oneDNN, with weights that it has put in its own order before, called from native code.
 
 matrices.py        a graph: which convolutions are matrix products
+subsampling.py     a graph: convolutions of pixels of which they read each second one
+filter_order.py    a graph: filters in the order of images, for gradients
 depthwise.py       a graph: gradients of depthwise convolutions for which oneDNN has no kernel
 convolutions.py    an inference graph: which convolutions become torch's operator that takes such weights
 packed.py          one of them in the wrapper: the weights in oneDNN's order, for as long as they are the same
