@@ -17,7 +17,7 @@ def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
     """Products in the place of convolutions of single pixels, memory formats, gradients of depthwise convolutions."""
     products_of_pixels(graph)
     if options.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
-        channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS)
+        channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS, plain_weights=True)
     if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
         of_pixels_read(graph)
         filters_as_images(graph)

@@ -53,6 +53,8 @@ def _turn(graph: fx.Graph, node: fx.Node) -> None:
     for result in [user for user in node.users if user.target is operator.getitem and user.args[1] == 1]:
         readers = [*result.users]
         value: Any = result.meta["val"]
+        if value.is_contiguous(memory_format=torch.channels_last):  # then who wants it otherwise copies it
+            continue
         result.meta["val"] = weight.meta["val"]
         node.meta["val"] = (node.meta["val"][0], weight.meta["val"], *node.meta["val"][2:])
         if not readers:
