@@ -151,9 +151,9 @@ def test_a_convolution_that_saves_less_than_conversions_cost_stays() -> None:
 @pytest.mark.parametrize(("window", "plain_weights", "converted"), [(1, True, 1), (1, False, 0), (3, True, 0)])
 def test_weights_that_a_library_reads_as_they_are_count(window: int, plain_weights: bool, converted: int) -> None:
     """Of many weights and few pixels: single pixels' are saved where images have channels last, others are copied."""
-    plain = Plain(lambda convolution: 0.3, plain_weights=plain_weights)
-    model = nn.Sequential(nn.Conv2d(16, 64, window, padding=window // 2), nn.Tanh(), nn.Conv2d(64, 8, window))
-    both(model, plain.backend, torch.randn(1, 16, 4, 4), train=True)
+    plain = Plain(lambda convolution: 0.2, plain_weights=plain_weights)
+    model = nn.Sequential(nn.Conv2d(64, 64, window, padding=window // 2), nn.Tanh(), nn.Conv2d(64, 64, 1))
+    both(model, plain.backend, torch.randn(1, 64, 2, 2), train=True)
     assert plain.converted == [converted]
 
 
