@@ -325,7 +325,7 @@ current_autograd_node: Callable[[], Any] = _C._current_autograd_node
 # The number of the pass that autograd's engine is in, -1 outside; and whether that pass will run a node.
 current_pass: Callable[[], int] = _C._current_graph_task_id
 will_run: Callable[[Any], bool] = _C._will_engine_execute_node
-# Through which ``Tensor.backward`` and ``torch.autograd.grad`` start a pass; None if another version has it elsewhere.
+# Through which ``Tensor.backward`` and ``torch.autograd.grad`` start one; None if another version has it elsewhere.
 start_of_pass: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 # The class of an autograd function's nodes, whose methods put hooks on them: this one for ``Tensor.register_hook``.
 node_class: Callable[[Any], type] = operator.attrgetter("_backward_cls")

@@ -1,9 +1,10 @@
 """Gradients of depthwise convolutions for which oneDNN has no kernel but its plain loops.
 
 oneDNN (3.x) has kernels for the gradient of a depthwise convolution's weights where windows are up to three elements
-wide, and for that of halves' images where windows go step by step. All else runs in loops without vectors, 5 to 60
-times as long as the convolution itself (Zen 4, one thread: 672 channels of 8 x 8 with windows of 5 x 5: 0.09 ms forward,
-1.2 ms for the weights, 4.4 ms in bfloat16; 96 channels of 64 x 64, bfloat16, each second pixel: 6.0 ms for the images).
+wide, and for that of halves' images where windows go step by step. The rest runs in loops without vectors, 5 to
+60 times as long as the convolution itself (Zen 4, one thread: 672 channels of 8 x 8, windows of 5 x 5: 0.09 ms
+forward, 1.2 ms for the weights, 4.4 ms in bfloat16; 96 channels of 64 x 64, bfloat16, each second pixel: 6.0 ms for
+the images).
 
 The gradient of weights is a sum over pixels of products of two images, one of which is moved: one kernel, with channels
 along vectors, added up in float32. That of images is a convolution of what arrives, with zeros between its pixels.

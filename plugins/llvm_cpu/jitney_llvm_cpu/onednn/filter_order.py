@@ -1,8 +1,8 @@
 """Filters of several pixels in the order of their images, for gradients of convolutions.
 
-oneDNN has weights in the order of the images: channels last. torch gets them so, and gradients of them back, by copies of
-strides: of 512 filters of 512 x 3 x 3 and images of 3 x 3 pixels, 3.7 of the 7.5 ms that both gradients take. Kernels
-copy in half of that time, and go on with the gradient.
+oneDNN has weights in the order of the images: channels last. torch gets them so, and their gradients back, by copies
+of strides: of 512 filters of 512 x 3 x 3 and images of 3 x 3 pixels, 3.7 of the 7.5 ms that both gradients take.
+Kernels copy in half of that time, and go on with the gradient.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from jitney_llvm_cpu.engine import Engine, Library
 from jitney_llvm_cpu.makers import Description
 from jitney_llvm_cpu.memory_pool import THRESHOLD
 from jitney_llvm_cpu.products import argument
-from jitney_llvm_cpu.shims import kept, tried
+from jitney_llvm_cpu.shims import kept
 from jitney_lowering.index import index
 from jitney_lowering.ir import Extern, Number, Program, Strided
 

@@ -26,6 +26,7 @@ class Writer:
         self.mode: Any = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))
 
     def __call__(self, target: Any, *args: Any, **options: Any) -> fx.Node:
+        """The node of one more operator."""
         with self.graph.inserting_before(self.before):
             node = self.graph.call_function(target, args, options)
         node.meta = dict(self.meta)

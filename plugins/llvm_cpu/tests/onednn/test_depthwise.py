@@ -1,4 +1,4 @@
-"""Gradients of depthwise convolutions beside eager's and those of float64: windows, strides, borders, types, layouts."""
+"""Gradients of depthwise convolutions beside eager's: windows, strides, borders, types, layouts."""
 
 from __future__ import annotations
 
