@@ -37,7 +37,7 @@ def depthwise_gradients(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=_aten.convolution_backward.default):
         if not _is_depthwise(node):
             continue
-        x, weight, stride = node.args[1].meta["val"], node.args[2].meta["val"], node.args[4]  # type: ignore[union-attr]
+        x, weight, stride = node.args[1].meta["val"], node.args[2].meta["val"], node.args[4]
         if weight.shape[-1] > WIDTH and weight.numel() <= MOST:
             _replace(graph, node, 1, _of_weights)
         if x.dtype in _HALVES and max(stride) > 1 and all(p <= reach for p, reach in _edges(node)):

@@ -38,7 +38,7 @@ def of_pixels_read(graph: fx.Graph) -> None:
             stride = numbers[0]
             pixels = _read(Writer(graph, node), x, stride)
             node.args = (grad, pixels, weight, bias, _ones(stride), *numbers[1:], mask)
-            if mask[0]:  # type: ignore[index]
+            if mask[0]:
                 node.meta["val"] = (pixels.meta["val"], *node.meta["val"][1:])
                 _spread(graph, node, stride)
 

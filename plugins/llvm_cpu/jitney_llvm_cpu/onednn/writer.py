@@ -23,7 +23,7 @@ class Writer:
         like = before if like is None else like
         self.meta = {name: value for name, value in like.meta.items() if name != "val"}
         values = [node.meta["val"] for node in (like, *like.all_input_nodes)]
-        self.mode: Any = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))
+        self.mode: Any = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))  # type: ignore[attr-defined]
 
     def __call__(self, target: Any, *args: Any, **options: Any) -> fx.Node:
         """The node of one more operator."""
