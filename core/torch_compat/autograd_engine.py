@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -30,6 +34,44 @@ def holds_accumulator(leaf: torch.Tensor) -> bool:
     del node
     again: Any = get_gradient_edge(leaf).node
     return again.metadata.pop(_MARK, None) is not None
+
+
+# The function of torch's through which Python starts a pass of the engine; where the tensors are among its ``args`` by
+# which gradients are asked.
+_STARTER: Any = getattr(torch_private.start_of_pass, "__code__", None)
+_ASKED = 3
+
+
+def asked_for() -> Sequence[Any] | None:
+    """By what the pass of the engine in which a node is running is asked for gradients: tensors, edges; none: by all.
+
+    Nodes of a graph on the CPU run in the thread that started the pass, above the frame which did. None where that is
+    not certain: one pass runs within another, or in a thread of the engine's own, which also runs nodes of others.
+    """
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        return None
+    started = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _STARTER:
+            started.append(frame)
+        frame = frame.f_back
+    if len(started) != 1:
+        return None
+    given = started[0].f_locals.get("args", ())
+    asked = given[_ASKED] if len(given) > _ASKED else None
+    return asked if isinstance(asked, (tuple, list)) else None
+
+
+def asks_by(asked: Sequence[Any], tensor: torch.Tensor) -> bool:
+    """Is a tensor among what ``asked_for`` gave, itself or by its place in autograd's graph?"""
+    for other in asked:
+        if other is tensor:
+            return True
+        node, number = (other.grad_fn, other.output_nr) if isinstance(other, torch.Tensor) else other[:2]
+        if node is not None and node is tensor.grad_fn and number == tensor.output_nr:
+            return True
+    return False
 
 
 def warn_of_cycles() -> None:

@@ -88,11 +88,9 @@ InferenceModeGuard: Any = _C._InferenceMode
 current_raw_stream: Callable[[int], int] = getattr(
     _C, "_cuda_getCurrentRawStream", lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 )
-# Ends what a recording of a CUDA graph began with the allocator; torch does not if the recording fails.
-end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
-# What this thread takes from torch's allocator comes from a pool until that ends; it goes when all have released it.
+# What this thread takes from torch's CUDA allocator comes from a pool; that ends, if a recording fails not by itself.
 allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_beginAllocateCurrentThreadToPool", None)
-release_pool: Callable[..., None] | None = getattr(_C, "_cuda_releasePool", None)
+end_allocate_to_pool, release_pool = (getattr(_C, f"_cuda_{n}", None) for n in ("endAllocateToPool", "releasePool"))
 # Memory on the CPU and on a CUDA device without the parsing of arguments that torch.empty_strided does.
 empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(
     getattr(getattr(_C, "_dynamo", None), "guards", None), "_empty_strided_cpu", None
@@ -328,6 +326,8 @@ current_autograd_node: Callable[[], Any] = _C._current_autograd_node
 # The number of the pass that autograd's engine is in, -1 outside; and whether that pass will run a node.
 current_pass: Callable[[], int] = _C._current_graph_task_id
 will_run: Callable[[Any], bool] = _C._will_engine_execute_node
+# Through which ``Tensor.backward`` and ``torch.autograd.grad`` start one; None if another version has it elsewhere.
+start_of_pass: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 # The class of an autograd function's nodes, whose methods put hooks on them: this one for ``Tensor.register_hook``.
 node_class: Callable[[Any], type] = operator.attrgetter("_backward_cls")
 HOOKS_OF_TENSOR = "_register_hook_dict"

@@ -108,7 +108,9 @@ class Region:
     spent: float = 0.0
 
 
-def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Collection[Any] = ()) -> int:
+def channels_last(
+    graph: fx.Graph, device_type: str, worth: Worth, reading: Collection[Any] = (), plain_weights: bool = False
+) -> int:
     """Give regions of a functional graph, around convolutions of one kind of device, the format channels_last.
 
     Args:
@@ -119,6 +121,9 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
             is slower then. One that would lose more than all of them stays as it is.
         reading: operators, ``CHANNEL_REDUCTIONS`` and others whose results lie as in eager whatever their first
             argument is like, that read such values as fast as contiguous ones.
+        plain_weights: does the library read weights of single pixels as they are if images are in channels_last, and
+            put them in an order of its own if not? Then they are saved bytes, too. Those of several pixels it is given
+            with the channels last, by a copy in training, where they change.
 
     Returns:
         How many regions were converted.
@@ -126,7 +131,7 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
     if not any(node.target in CONVOLUTIONS for node in graph.nodes):
         return 0
     flow = _Flow(graph, device_type, worth, reading)
-    regions = [region for region in flow.regions() if region.saved > region.spent]
+    regions = [region for region in flow.regions(plain_weights) if region.saved > region.spent]
     for region in regions:
         flow.convert(region)
     return len(regions)
@@ -195,8 +200,8 @@ class _Flow:
             self.parent[node], node = root, self.parent[node]
         return root
 
-    def regions(self) -> list[Region]:
-        """All regions, with what a conversion saves and costs."""
+    def regions(self, plain_weights: bool = False) -> list[Region]:
+        """All regions, with what a conversion saves and costs; see ``channels_last``."""
         found: dict[fx.Node, Region] = {}
         for value in self.parent:
             found.setdefault(self._root(value), Region()).values.append(value)
@@ -204,13 +209,19 @@ class _Flow:
             region = found[self._root(self.home[node])]
             if node.target in CONVOLUTIONS:
                 moved = sum(map(_bytes, {*arguments, *self._formatted(node)[1][:1]}))
+                asked = _convolution(node)
+                weight = _bytes(node.args[CONVOLUTIONS[node.target][1]])  # type: ignore[arg-type]
+                if plain_weights and asked.window == 1:
+                    moved += (1 + asked.backward) * weight
+                elif plain_weights and asked.backward:
+                    region.spent += 2 * weight
                 region.saved += moved * self.worth[node]
         for node in self.read:
             found[self._root(self.home[node])].operators.append(node)
         for root, region in found.items():
             entering = {a for node in region.operators for a in self._entering(node, root)}
             leaving = {v for v in region.values if any(True for _ in self._leaving(v, root))}
-            region.spent = sum(map(_traffic, [*entering, *leaving]))
+            region.spent += sum(map(_traffic, [*entering, *leaving]))
         return list(found.values())
 
     def _entering(self, node: fx.Node, root: fx.Node) -> list[fx.Node]:

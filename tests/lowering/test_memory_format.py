@@ -25,18 +25,22 @@ class Plain:
     """A backend that runs graphs as they are, after the pass: what stand-ins say of strides must be true of tensors."""
 
     def __init__(
-        self, worth: Callable[[Convolution], float] = lambda convolution: 10.0, reading: tuple[Any, ...] = ()
+        self,
+        worth: Callable[[Convolution], float] = lambda convolution: 10.0,
+        reading: tuple[Any, ...] = (),
+        plain_weights: bool = False,
     ) -> None:
         self.graphs: list[fx.GraphModule] = []
         self.converted: list[int] = []
         self.worth = worth
         self.reading = reading
+        self.plain_weights = plain_weights
         self.backend = Backend(
             "plain", self._compile, level="aten", decompositions=decompositions(), joint_pass=self._joint_pass
         )
 
     def _joint_pass(self, graph: fx.Graph, options: Any) -> None:
-        self.converted.append(channels_last(graph, "cpu", self.worth, self.reading))
+        self.converted.append(channels_last(graph, "cpu", self.worth, self.reading, self.plain_weights))
 
     def _compile(self, graph: fx.GraphModule, inputs: Any, request: Any) -> Callable[..., Any]:
         self.graphs.append(graph)
@@ -144,6 +148,15 @@ def test_a_convolution_that_saves_less_than_conversions_cost_stays() -> None:
     both(nn.Conv2d(4, 4, 3, padding=1), plain.backend, torch.randn(2, 4, 8, 8), train=False)
     assert plain.converted == [0] and plain.formats(aten.convolution.default) == [False]
     assert not any(plain.formats(aten.clone.default))
+
+
+@pytest.mark.parametrize(("window", "plain_weights", "converted"), [(1, True, 1), (1, False, 0), (3, True, 0)])
+def test_weights_that_a_library_reads_as_they_are_count(window: int, plain_weights: bool, converted: int) -> None:
+    """Of many weights and few pixels: single pixels' are saved where images have channels last, others are copied."""
+    plain = Plain(lambda convolution: 0.2, plain_weights=plain_weights)
+    model = nn.Sequential(nn.Conv2d(64, 64, window, padding=window // 2), nn.Tanh(), nn.Conv2d(64, 64, 1))
+    both(model, plain.backend, torch.randn(1, 64, 2, 2), train=True)
+    assert plain.converted == [converted]
 
 
 @pytest.mark.parametrize("reading", [(), CHANNEL_REDUCTIONS])

@@ -21,6 +21,7 @@ from jitney.aot.runtime.backward import Backward, once, saved_of
 from jitney.aot.runtime.double_backward import DoubleBackward
 from jitney.cache.recipes import Recipe, Writer, call
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.autograd_engine import asked_for, asks_by
 
 Tangents = Sequence[torch.Tensor | None]
 _PASSES = 32  # of the engine, about which something is remembered: some are nested, some are in other threads
@@ -66,7 +67,11 @@ class HandedOut:
 
     def _may_be_asked(self) -> bool:
         """Are there certain gradients that the pass is asked for, those by what was handed out perhaps among them?"""
-        return not torch_private.will_run(_probe()[1]) and any(t is not None for t in self.tensors())
+        if torch_private.will_run(_probe()[1]):
+            return False
+        alive = [tensor for tensor in self.tensors() if tensor is not None]
+        asked = asked_for() if alive else None
+        return bool(alive) if asked is None else any(asks_by(asked, tensor) for tensor in alive)
 
     def cut(self) -> bool:
         """Is the backward of the graph itself cut in this pass, which ends with it?"""

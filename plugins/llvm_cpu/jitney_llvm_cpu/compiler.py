@@ -13,6 +13,7 @@ from jitney.backends import CompileRequest
 from jitney_llvm_cpu.attention import operators as attention
 from jitney_llvm_cpu.launch import Native
 from jitney_llvm_cpu.memory_pool import memory
+from jitney_llvm_cpu.onednn import linear
 from jitney_llvm_cpu.onednn.calls import is_called
 from jitney_llvm_cpu.onednn.convolutions import called_instead, with_packed_weights
 from jitney_llvm_cpu.onednn.matrices import with_products
@@ -38,14 +39,22 @@ def compile_graph(
     policy = replace(POLICY, lone_images=native.machine.target.gathers(FLOAT))
     names = native.machine.shims
 
+    into, multiplies = native_call(names), native.multiplies
+
+    def by_onednn(extern: Extern, program: Program) -> bool:
+        return multiplies and linear.is_called(extern, program)
+
+    def given(extern: Extern, program: Program) -> bool:
+        return into(extern, program) and not by_onednn(extern, program)
+
     def fresh(extern: Extern, program: Program) -> bool:
-        return is_called(extern, program, names)
+        return is_called(extern, program, names) or by_onednn(extern, program)
 
     def scheduled(once: bool) -> tuple[Program, Schedule]:
         program = lower(
             graph, inputs, relaxed_math=options.relaxed_math, policy=policy, updates=request.updates, once=once
         )
-        return program, schedule(program, request.updates, native_call(names), fresh, policy=policy)
+        return program, schedule(program, request.updates, given, fresh, policy=policy)
 
     try:
         try:

@@ -1,20 +1,27 @@
-"""What is changed in the whole functional graph: memory formats where convolutions are, and which are products."""
+"""What is changed in the whole functional graph: memory formats where convolutions are, and what computes these."""
 
 from __future__ import annotations
 
 import torch
 from torch import fx
 
+from jitney_llvm_cpu.onednn.depthwise import depthwise_gradients
+from jitney_llvm_cpu.onednn.filter_order import filters_as_images
 from jitney_llvm_cpu.onednn.matrices import products_of_pixels
+from jitney_llvm_cpu.onednn.subsampling import of_pixels_read
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last
 
 
 def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
-    """Products in the place of convolutions of single pixels, then memory formats; see ``Backend``."""
+    """Products in the place of convolutions of single pixels, memory formats, gradients of depthwise convolutions."""
     products_of_pixels(graph)
     if options.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
-        channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS)
+        channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS, plain_weights=True)
+    if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
+        of_pixels_read(graph)
+        filters_as_images(graph)
+        depthwise_gradients(graph)
 
 
 def _worth(convolution: Convolution) -> float:

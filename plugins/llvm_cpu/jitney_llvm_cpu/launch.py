@@ -15,7 +15,7 @@ from jitney_llvm_cpu.emit.calls import Call, Make
 from jitney_llvm_cpu.engine import Dump, Engine, Library
 from jitney_llvm_cpu.failures import raise_failed
 from jitney_llvm_cpu.machine import Machine, engine, machine
-from jitney_llvm_cpu.onednn import calls
+from jitney_llvm_cpu.onednn import calls, linear
 from jitney_llvm_cpu.onednn.native import address_of, handles, tensors_of
 from jitney_llvm_cpu.onednn.packed import PackedConvolution
 from jitney_llvm_cpu.options import LlvmCpuOptions
@@ -117,11 +117,19 @@ class Native:
             return item
         if item.into:
             return call_of(item, wrapper.program)
+        if linear.is_product(item):
+            return linear.call_of(item, wrapper.program)
         made = calls.call_of(item, wrapper.program, f"state of {item.buffers[0]}")
         if made.state:
             address = f"{wrapper.constant(PackedConvolution())}.address"
             places[made.state] = Place(pointers.setdefault(address, len(pointers)), index(0))
         return made
+
+    @property
+    def multiplies(self) -> bool:
+        """Are large products oneDNN's, in as many threads as there are now?"""
+        tried = engine(self.options.vector_bytes, True, "")
+        return "linear" in self.machine.shims and linear.is_faster(tried, torch.get_num_threads())
 
     def text(self) -> str:
         """LLVM IR of all entries."""

@@ -22,7 +22,7 @@ from jitney_llvm_cpu import symbols
 from jitney_llvm_cpu.engine import Engine, Library
 from jitney_llvm_cpu.shims import Shims, constant, dtype_code, tried
 
-Kind = Literal["tensor", "optional", "integers", "integer", "flag"]
+Kind = Literal["tensor", "optional", "integers", "integer", "flag", "identity"]
 ABSENT = -1  # in the place of a dtype: no tensor
 
 
@@ -32,7 +32,8 @@ class Maker:
 
     Args:
         symbol: its name.
-        kinds: of the operator's arguments, in the order of its schema.
+        kinds: of the operator's arguments, in the order of its schema. ``identity``: what oneDNN is to apply to the
+            result, the three arguments of which say that it is nothing.
         results: how many tensors it returns.
     """
 
@@ -42,7 +43,10 @@ class Maker:
 
 
 _LISTS: tuple[Kind, ...] = ("integers", "integers", "integers", "flag", "integers", "integer")
-MAKERS = {"convolution": Maker("aoti_torch_cpu_convolution", ("tensor", "tensor", "optional", *_LISTS))}
+MAKERS = {
+    "convolution": Maker("aoti_torch_cpu_convolution", ("tensor", "tensor", "optional", *_LISTS)),
+    "linear": Maker("aoti_torch_cpu__linear_pointwise", ("tensor", "tensor", "optional", "identity")),
+}
 
 NEEDED = (
     "aoti_torch_create_tensor_from_blob", "aoti_torch_delete_tensor_object", "aoti_torch_device_type_cpu",
@@ -54,6 +58,9 @@ NEEDED = (
 # Of ``data``, ``desc`` and ``made`` see ``ir``.
 _HELPERS = """
 %jitney.made = type { ptr, ptr }
+@jitney.none = private constant [5 x i8] c"none\\00"
+@jitney.empty = private constant [1 x i8] c"\\00"
+@jitney.algorithm = private constant ptr @jitney.empty
 declare i32 @aoti_torch_create_tensor_from_blob(ptr, i64, ptr, ptr, i64, i32, i32, i32, ptr)
 declare i32 @aoti_torch_delete_tensor_object(ptr)
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
@@ -275,6 +282,10 @@ def _make(name: str, maker: Maker) -> str:
             given.append(f"ptr %{'o' if kind == 'optional' else 'h'}{k}")
             number += 1
             continue
+        if kind == "identity":
+            types += ["ptr", "ptr", "i64", "ptr"]
+            given += ["ptr @jitney.none", "ptr null", "i64 0", "ptr @jitney.algorithm"]
+            continue
         read.append(f"%v{k} = load i64, ptr {at}")
         following = f"%a{k}"
         read.append(f"{following} = getelementptr i64, ptr {at}, i64 1")
@@ -334,10 +345,16 @@ def makers(engine: Engine) -> Shims:
     """What torch exports and passes its trial; the answer is kept for the process, and on disk for the machine."""
     if any(symbols.find(name) is None for name in NEEDED):
         return Shims(problem="torch exports no functions to look at tensors from C")
-    names = frozenset(name for name, maker in MAKERS.items() if symbols.find(maker.symbol) is not None)
-    problem = "" if len(names) == len(MAKERS) else f"torch does not export {', '.join(sorted(set(MAKERS) - names))}"
-    failed = tried(engine, ir(names), "makers", _trials) if names else ""
-    return Shims(problem=failed) if failed else Shims(names, problem)
+    problems = {name: _problem(engine, name) for name in MAKERS}
+    names = frozenset(name for name, problem in problems.items() if not problem)
+    return Shims(names, "; ".join(problem for problem in problems.values() if problem))
+
+
+def _problem(engine: Engine, name: str) -> str:
+    """What is wrong with one of them; empty if nothing is."""
+    if symbols.find(MAKERS[name].symbol) is None:
+        return f"torch does not export {name}"
+    return tried(engine, ir(frozenset({name})), f"maker of {name}", functools.partial(_trials, name))
 
 
 class Description:
@@ -396,7 +413,26 @@ class ConvolutionTrial:
         return torch.equal(got.view(self.expected.shape), self.expected)
 
 
-def _trials(library: Library) -> list[tuple[str, Any]]:
-    """Name and trial of each function."""
+class LinearTrial:
+    """A small product by oneDNN, with a bias or without, whose factors lie in memory as the operator's do or turned."""
+
+    def __init__(self, library: Library, bias: bool, turned: bool) -> None:
+        x, weight = _counting(6, 8), _counting(8, 5).t() if turned else _counting(5, 8)
+        added = torch.arange(5, dtype=torch.float32) if bias else None
+        self.expected = torch.nn.functional.linear(x, weight, added)
+        self.call = Description((x, weight, added), (), [(self.expected.stride(), x.dtype)])
+        self.function = library.function("jitney_make_linear", *[ctypes.c_void_p] * 3, result=ctypes.c_int32)
+
+    succeeds = ConvolutionTrial.succeeds
+
+
+def _counting(*size: int) -> torch.Tensor:
+    return torch.arange(size[0] * size[1], dtype=torch.float32).reshape(size) % 7 - 3
+
+
+def _trials(name: str, library: Library) -> list[tuple[str, Any]]:
+    """Trials of a function, with its name."""
+    if name == "linear":
+        return [(name, LinearTrial(library, bias, turned)) for bias in (True, False) for turned in (True, False)]
     cases = ((1, True), (2, False), (2, True), (1, False))
-    return [("convolution", ConvolutionTrial(library, "jitney_make_convolution", *case)) for case in cases]
+    return [(name, ConvolutionTrial(library, "jitney_make_convolution", *case)) for case in cases]

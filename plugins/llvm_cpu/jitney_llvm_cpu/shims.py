@@ -200,10 +200,11 @@ def shims(engine: Engine) -> Shims:
 
 
 def _verdict(engine: Engine, names: frozenset[str]) -> str:
-    return _kept(engine, ir(names), "shims", lambda: trial(engine, names))
+    return kept(engine, ir(names), "shims", lambda: trial(engine, names))
 
 
-def _kept(engine: Engine, text: str, subject: str, verdict: Callable[[], tuple[str, bool]]) -> str:
+def kept(engine: Engine, text: str, subject: str, verdict: Callable[[], tuple[str, bool]]) -> str:
+    """A verdict, kept in the engine's cache for this machine and torch: empty, or what is wrong; and is it certain?"""
     key = engine.key(text, f"verdict on {subject}, {symbols.torch_identity()}")
     known = engine.cache.load(key) if engine.cache is not None else None
     if known is not None:
@@ -230,7 +231,7 @@ def tried(engine: Engine, text: str, subject: str, attempts: Callable[[Library],
         subject: what is tried, for the cache.
         attempts: what is called in a child process, with names.
     """
-    return _kept(engine, text, subject, lambda: _in_child(lambda: attempts(engine.compile(text))))
+    return kept(engine, text, subject, lambda: _in_child(lambda: attempts(engine.compile(text))))
 
 
 def trial(engine: Engine, names: frozenset[str]) -> tuple[str, bool]:

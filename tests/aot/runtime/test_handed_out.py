@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.autograd import grad
+from torch.autograd.graph import get_gradient_edge
 
 from jitney import events
 from jitney.errors import JitneyError
@@ -239,6 +240,26 @@ def test_the_usual_way_is_one_backward() -> None:
             y, z = run(t(3, 4).requires_grad_())
             (z + y.sum()).backward()
     assert seen.count("backward") == 1
+
+
+def test_gradients_by_what_comes_in_are_one_backward() -> None:
+    """As with ``backward()``, though the results live; asked by one of them, by its edge too, the backward is cut."""
+    seen: list[str] = []
+    with events.listen(lambda e: seen.append(e.kind) if isinstance(e, events.AtenGraph) else None):
+        run, x = compile_fn(steps, backend="aot_eager"), t(3, 4).requires_grad_()
+        a, b, c, z = run(x)
+        eager = steps(x)
+        others: list[tuple[list[Any], list[Any]]] = [
+            ([x], [x]),
+            ([a, x], [eager[0], x]),
+            ([get_gradient_edge(b), x], [eager[1], x]),
+            ([x, c.view(4, 3)[0]], [x, eager[2].view(4, 3)[0]]),
+        ]
+        for asked, by in others:
+            found = grad(z + c.sum(), asked, retain_graph=True, allow_unused=True)
+            expected = grad(eager[3] + eager[2].sum(), by, retain_graph=True, allow_unused=True)
+            torch.testing.assert_close(found, expected)
+            assert (seen.count("backward") == 1) is (len(asked) == 1)
 
 
 @pytest.mark.parametrize("program", [pair, steps, lambda x: (lambda h: (h, h.sin()))((x @ WEIGHT).view(4, 3))])

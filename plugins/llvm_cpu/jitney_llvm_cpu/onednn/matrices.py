@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.convolutions import FORMATS, has_channels_last
+from jitney_llvm_cpu.onednn.writer import Writer
 
 _aten = torch.ops.aten
 _DTYPES = (torch.float32, torch.float64)  # halves are rounded where eager rounds them
@@ -69,7 +70,7 @@ def _is_of_rows(node: fx.Node) -> bool:
 
 
 def _of_rows(graph: fx.Graph, node: fx.Node) -> None:
-    write = _Writer(graph, node)
+    write = _Matrices(graph, node)
     x, weight = node.args[:2]
     value = node.meta["val"]
     last = value.dim() - 1
@@ -96,19 +97,8 @@ def _is_product(tensors: Sequence[Any], numbers: Sequence[Any]) -> bool:
     return single and not transposed and groups == 1 and all(type(n) is int and n == 0 for n in padding)
 
 
-class _Writer:
-    """Writes nodes before one that they replace."""
-
-    def __init__(self, graph: fx.Graph, before: fx.Node) -> None:
-        self.graph = graph
-        self.before = before
-
-    def __call__(self, target: Any, *args: Any) -> fx.Node:
-        with self.graph.inserting_before(self.before):
-            node = self.graph.call_function(target, args)
-        node.meta = {name: value for name, value in self.before.meta.items() if name != "val"}
-        node.meta["val"] = target(*fx.map_arg(args, lambda a: a.meta["val"]))
-        return node
+class _Matrices(Writer):
+    """Images of single pixels as matrices, and back."""
 
     def matrix(self, tensor: Any) -> fx.Node:
         """Without its pixels."""
@@ -124,7 +114,7 @@ class _Writer:
 
 
 def _forward(graph: fx.Graph, node: fx.Node) -> None:
-    write = _Writer(graph, node)
+    write = _Matrices(graph, node)
     x, weight, bias = node.args[:3]
     product = write(_aten.mm.default, write.matrix(x), write(_aten.t.default, write.matrix(weight)))
     if bias is not None:
@@ -134,7 +124,7 @@ def _forward(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _backward(graph: fx.Graph, node: fx.Node) -> None:
-    write = _Writer(graph, node)
+    write = _Matrices(graph, node)
     grad, x, weight = (write.matrix(argument) for argument in node.args[:3])
     for result in [user for user in node.users if user.target is operator.getitem]:
         if result.args[1] == 0:

@@ -254,9 +254,6 @@ _PACKED = """
 %jitney.state = type { ptr, i64, i64, ptr }
 %jitney.row = type { i64, i64, ptr, [@DIMS@ x i64] }
 %jitney.table = type { i64, i64, i64, i64, [@LAYOUTS@ x %jitney.row] }
-@jitney.none = private constant [5 x i8] c"none\\00"
-@jitney.empty = private constant [1 x i8] c"\\00"
-@jitney.algorithm = private constant ptr @jitney.empty
 
 declare i32 @@OPERATOR@(ptr, ptr, ptr, ptr, i64, ptr, i64, ptr, i64, i64, ptr, ptr, i64, ptr, ptr)
 
