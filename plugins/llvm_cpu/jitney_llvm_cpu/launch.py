@@ -127,7 +127,7 @@ class Native:
 
     @property
     def multiplies(self) -> bool:
-        """Are large products oneDNN's, in as many threads as there are now? Not by a clock where runs are to be alike."""
+        """Are large products oneDNN's, in as many threads as there are now? Never where runs are to be alike."""
         if torch.are_deterministic_algorithms_enabled():
             return False
         tried = engine(self.options.vector_bytes, True, "")
