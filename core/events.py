@@ -114,12 +114,16 @@ class GraphKept:
 
 @dataclass(frozen=True)
 class GraphFailed:
-    """A compiled graph raised before anything was written: the frame runs eagerly, to raise (or not) as eager does."""
+    """A compiled graph raised before anything was written: the frame runs eagerly, to raise (or not) as eager does.
+
+    ``blame``: what blames the backend; None where the graph raises as it was captured, too, or nobody has looked.
+    """
 
     name: str
     filename: str
     line: int
     error: Exception
+    blame: Exception | None = None
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ READS: dict[str, Program] = {
     "doubles": (lambda x, i: x[i].exp(), lambda: (normal(6, 5).double(), drawn(6, 7))),
 }
 # These have operators that run as a whole; None: it does not matter.
-WHOLE: dict[str, list[str] | None] = {"sorted": ["sort.default"], "remainders of a size": None, "no index": None,
+WHOLE: dict[str, list[str] | None] = {"sorted": None, "remainders of a size": None, "no index": None,
          "a cache": ["mm.default"] * 2, "into a product": ["mm.default"],
          "places in a sorted row": None, "places in sorted rows": None}  # fmt: skip
 

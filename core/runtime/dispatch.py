@@ -73,7 +73,8 @@ class Dispatcher(CodeEntries):
         self, error: Exception, blame: BackendFailed | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Continuation:
         """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
-        events.emit(events.GraphFailed(self.target.name, self.shown.co_filename, self.shown.co_firstlineno, error))
+        code = self.shown
+        events.emit(events.GraphFailed(self.target.name, code.co_filename, code.co_firstlineno, error, blame))
         return Continuation(EagerRun(self, error, blame, kwargs), args)
 
     def accuse(self, blame: BackendFailed) -> None:

@@ -54,7 +54,7 @@ def _places(x: Tensor, dim: int, descending: bool = False) -> Tensor:
         less, more = (mine, other) if descending else (other, mine)
         earlier = numbers < numbers.unsqueeze(1)
         before = torch.where(earlier, ~_is_less(more, less), _is_less(less, more))
-    return before.sum(dim + 1)
+    return before.sum(dim + 1, dtype=torch.int32)
 
 
 def _keys(x: Tensor, descending: bool) -> Tensor:
@@ -74,11 +74,16 @@ def _is_less(a: Tensor, b: Tensor) -> Tensor:
 
 def _at(x: Tensor, dim: int, there: Tensor, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Of each row the one element that is there, and its position, as reductions."""
-    position = torch.where(there, _numbers(x, dim), 0).sum(dim, keepdim)
+    position = torch.where(there, _numbers(x, dim), 0).sum(dim, keepdim, dtype=torch.int32)
     if x.dtype is torch.bool:
-        return (there & x).any(dim, keepdim), position
+        return (there & x).any(dim, keepdim), _index(position, x.shape[dim])
     least = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    return torch.where(there, x, least).amax(dim, keepdim), position
+    return torch.where(there, x, least).amax(dim, keepdim), _index(position, x.shape[dim])
+
+
+def _index(position: Tensor, size: int) -> Tensor:
+    """In words from which it can be seen that it is in range: nothing is checked where it picks elements."""
+    return position.clamp(0, size - 1).to(torch.int64)
 
 
 def _first(x: Tensor, dim: int, count: int, descending: bool) -> tuple[Tensor, Tensor]:
@@ -86,9 +91,12 @@ def _first(x: Tensor, dim: int, count: int, descending: bool) -> tuple[Tensor, T
     places, numbers = _places(x, dim, descending), _numbers(x, dim)
     if x.shape[dim] <= TINY:
         return _at(x.unsqueeze(dim), dim + 1, places.unsqueeze(dim) == numbers[:count].unsqueeze(1))
-    positions = numbers.to(torch.int64).expand(x.shape).contiguous()
-    values, positions = (torch.zeros_like(t).scatter(dim, places, t) for t in (x, positions))
-    return values.narrow(dim, 0, count).contiguous(), positions.narrow(dim, 0, count).contiguous()
+    places = _index(places, x.shape[dim])
+    values, positions = (
+        torch.zeros_like(t).scatter(dim, places, t).narrow(dim, 0, count).contiguous()
+        for t in (x, numbers.expand(x.shape).contiguous())
+    )
+    return values, _index(positions, x.shape[dim])
 
 
 @decomposes(aten.sort.default)

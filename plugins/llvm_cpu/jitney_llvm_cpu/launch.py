@@ -15,7 +15,7 @@ from jitney_llvm_cpu.emit.calls import Call, Make
 from jitney_llvm_cpu.engine import Dump, Engine, Library
 from jitney_llvm_cpu.failures import raise_failed
 from jitney_llvm_cpu.machine import Machine, engine, machine
-from jitney_llvm_cpu.onednn import calls, linear
+from jitney_llvm_cpu.onednn import calls, linear, linear_trial
 from jitney_llvm_cpu.onednn.native import address_of, handles, tensors_of
 from jitney_llvm_cpu.onednn.packed import PackedConvolution
 from jitney_llvm_cpu.options import LlvmCpuOptions
@@ -131,7 +131,7 @@ class Native:
         if torch.are_deterministic_algorithms_enabled():
             return False
         tried = engine(self.options.vector_bytes, True, "")
-        return "linear" in self.machine.shims and linear.is_faster(tried, torch.get_num_threads())
+        return "linear" in self.machine.shims and linear_trial.is_faster(tried, torch.get_num_threads())
 
     def text(self) -> str:
         """LLVM IR of all entries."""

@@ -9,7 +9,7 @@ from jitney.cache.digest import digest
 from jitney.cache.store import DiskCache, cache_folder
 from jitney_llvm_cpu import shims
 from jitney_llvm_cpu.engine import Engine
-from jitney_llvm_cpu.onednn import linear, native
+from jitney_llvm_cpu.onednn import linear_trial, native
 from jitney_llvm_cpu.target import Target
 from jitney_llvm_cpu.threads import threads
 from jitney_llvm_cpu.vector_math import VectorMath
@@ -36,7 +36,7 @@ def machine(vector_bytes: int) -> Machine:
     target = Target.host(vector_bytes)
     own = engine(vector_bytes, True, "")
     parallel = threads(own).ir
-    callable_names = shims.shims(own).names | native.available(own, parallel) | linear.available(own)
+    callable_names = shims.shims(own).names | native.available(own, parallel) | linear_trial.available(own)
     return Machine(target, VectorMath(target, own), parallel, callable_names)
 
 

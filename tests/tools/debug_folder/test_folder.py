@@ -162,4 +162,5 @@ def test_records_are_json_whatever_the_event_holds() -> None:
         "filename": "a.py",
         "line": 1,
         "error": "ValueError: no",
+        "blame": None,
     }

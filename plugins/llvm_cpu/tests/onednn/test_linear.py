@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import jitney
 from jitney_llvm_cpu.emit.calls import Make
 from jitney_llvm_cpu.machine import engine, machine
-from jitney_llvm_cpu.onednn import linear
+from jitney_llvm_cpu.onednn import linear, linear_trial
 from jitney_lowering.ir import Extern, Program
 
 # A program of rows, weights that are read along their rows, and a bias; how many products are oneDNN's.
@@ -37,7 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Products of any size are oneDNN's; the results of those that are."""
     if "linear" not in machine(0).shims:
         pytest.skip("torch exports no product of oneDNN's here, or it failed its trial")
-    monkeypatch.setattr(linear, "is_faster", lambda own, threads: True)
+    monkeypatch.setattr(linear_trial, "is_faster", lambda own, threads: True)
     monkeypatch.setattr(linear, "LEAST", 1)
     found: list[str] = []
     call_of = linear.call_of
@@ -97,8 +97,8 @@ def test_weights_that_change_are_read_anew() -> None:
 
 def test_the_verdict_is_one_of_time() -> None:
     """It is asked once, in so many threads; the ratio is a number, whatever it is."""
-    available = linear.available(engine(0, True, ""))
+    available = linear_trial.available(engine(0, True, ""))
     assert available == {"linear"}
-    library = linear._libraries[0]
+    library = linear_trial._libraries[0]
     assert library is not None
-    assert 0 < linear._ratio(library, 4, 8, 16) < 1000
+    assert 0 < linear_trial._ratio(library, 4, 8, 16) < 1000
