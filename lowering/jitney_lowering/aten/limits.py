@@ -24,7 +24,7 @@ def limit_of(node: fx.Node, sizes: Sizes) -> tuple[int, Index] | None:
     number, rule = LIMITS[node.target]
     try:
         found = rule(bound(node.target, node.args, node.kwargs), sizes)
-    except NoRule:
+    except (NoRule, IndexError):  # of a dimension that is not there, which the operator will say
         return None
     return None if found is None else (number, found)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jitney.torch_compat import torch_private
 from jitney.torch_compat.stand_ins.tensor_iterator import hint
 from jitney_lowering.decomposition.table import aten, decomposes, is_empty
 
@@ -30,7 +31,7 @@ SELECTIONS = (aten.topk.default, aten.kthvalue.default, aten.median.dim)
 
 
 def _is_short(x: Tensor, dim: int) -> bool:
-    if not x.dim() or x.dtype not in DTYPES or is_empty(x):
+    if not -x.dim() <= dim < x.dim() or x.dtype not in DTYPES or is_empty(x):
         return False
     size = x.shape[dim]
     most = SHORT if x.device.type == "cpu" or hint(x.stride(dim)) == 1 else APART
@@ -93,7 +94,7 @@ def _first(x: Tensor, dim: int, count: int, descending: bool) -> tuple[Tensor, T
         return _at(x.unsqueeze(dim), dim + 1, places.unsqueeze(dim) == numbers[:count].unsqueeze(1))
     places = _index(places, x.shape[dim])
     values, positions = (
-        torch.zeros_like(t).scatter(dim, places, t).narrow(dim, 0, count).contiguous()
+        t.new_zeros(t.shape).scatter(dim, places, t).narrow(dim, 0, count).contiguous()
         for t in (x, numbers.expand(x.shape).contiguous())
     )
     return values, _index(positions, x.shape[dim])
@@ -101,12 +102,12 @@ def _first(x: Tensor, dim: int, count: int, descending: bool) -> tuple[Tensor, T
 
 @decomposes(aten.sort.default)
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """All elements of each row; they lie as the input's do, if those fill their memory."""
+    """All elements of each row; they lie as a copy of the input would."""
     if not _is_short(x, dim):
         return NotImplemented
-    order = sorted(range(x.dim()), key=lambda d: hint(x.stride(d)), reverse=True)
-    if not x.permute(order).is_contiguous():
-        order = [*range(x.dim())]
+    with torch_private.without_modes():
+        strides = torch.empty_like(x).stride()
+    order = sorted(range(x.dim()), key=lambda d: hint(strides[d]), reverse=True)
     first = _first(x.permute(order), order.index(dim % x.dim()), x.shape[dim], descending)
     values, positions = (made.permute([order.index(d) for d in range(x.dim())]) for made in first)
     return values, positions

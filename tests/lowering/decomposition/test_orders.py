@@ -19,7 +19,7 @@ SHAPES = (((5, 4), -1), ((3, 9, 7), 1), ((17,), 0), ((2, 1), 1), ((6, 33), 0), (
 
 
 def rows(dtype: torch.dtype, shape: tuple[int, ...]) -> list[torch.Tensor]:
-    """With equal elements and, of floats, such as have no usual place; and as they lie when turned."""
+    """With equal elements and, of floats, such as have no usual place; also as they lie when turned, and with gaps."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).mul(3).round()
     x = (x > 0) if dtype is torch.bool else (x.abs() if dtype is torch.uint8 else x).to(dtype)
     found = [x]
@@ -27,7 +27,8 @@ def rows(dtype: torch.dtype, shape: tuple[int, ...]) -> list[torch.Tensor]:
         strange = x.clone().flatten()
         strange[::3], strange[1::5], strange[2::5] = float("nan"), float("inf"), -0.0
         found.append(strange.view(shape))
-    return [*found, *(r.transpose(0, -1).contiguous().transpose(0, -1) for r in found[: x.dim() - 1])]
+    turned = [r.transpose(0, -1).contiguous().transpose(0, -1) for r in found[: x.dim() - 1]]
+    return [*found, *turned, *(torch.cat([r, r])[::2] for r in turned)]
 
 
 def compiled(fn: Sorting, backend: Any) -> tuple[Sorting, list[Any]]:
@@ -109,6 +110,17 @@ def test_gradients_go_to_where_the_elements_were() -> None:
         fn(given).backward()
         grads.append(given.grad)
     torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "aot_eager"])
+def test_a_dimension_that_is_not_there_is_eagers_error(backend: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x.sort(dim=3)[0]
+        except IndexError:
+            return x + 1
+
+    assert torch.equal(jitney.compile(program, backend=backend)(torch.zeros(2, 2)), torch.ones(2, 2))
 
 
 def test_long_rows_and_relaxed_arithmetic_are_left_to_libraries() -> None:

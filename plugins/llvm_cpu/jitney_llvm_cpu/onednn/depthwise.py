@@ -54,6 +54,8 @@ def _is_depthwise(node: fx.Node) -> bool:
     lists: tuple[Any, ...] = (*(v.shape for v in values), stride, padding, dilation)
     if any(type(n) is not int for numbers in lists for n in numbers):
         return False
+    if any(len(numbers) != image.dim() - 2 for numbers in lists[3:]):  # one number may stand for all
+        return False
     same = all(v.dtype is image.dtype and v.layout is torch.strided for v in values)
     each = groups == image.shape[1] == values[2].shape[0] and values[2].shape[1] == 1
     return same and each and image.dim() in (3, 4) and all(math.prod(v.shape) > 0 for v in values)

@@ -38,9 +38,11 @@ def is_called(extern: Extern, program: Program) -> bool:
     if not all(isinstance(t, Strided) and not isinstance(t, Number) and t.dtype is torch.float32 for t in tensors):
         return False
     known = [[n.value for n in (*t.size, *t.stride)] for t in tensors]
-    if any(n is None for numbers in known for n in numbers) or (bias is not None and len(bias.size) != 1):
+    if any(n is None for numbers in known for n in numbers):
         return False
     (rows, inner, *x_stride), (_, columns, *w_stride) = known[0], known[1]
+    if bias is not None and known[2] != [columns, 1]:  # oneDNN reads as many, side by side
+        return False
     if rows * inner * columns < LEAST or x_stride != [inner, 1]:
         return False
     is_output = any(isinstance(o, Strided) and o.buffer == made for o in program.outputs)

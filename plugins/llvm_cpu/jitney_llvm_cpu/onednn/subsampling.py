@@ -49,8 +49,10 @@ def _is_sparse(x: Any, weight: Any, numbers: Any) -> bool:
     lists = (image.shape, window, stride, padding)
     if transposed or image.device.type != "cpu" or any(type(n) is not int for values in lists for n in values):
         return False
+    if image.dim() != 4 or len(stride) != 2:  # one number may stand for both
+        return False
     single = math.prod(window[2:]) == 1 and not any(padding) and max(stride) > 1
-    return single and image.dim() == 4 and image.dtype in _DTYPES and math.prod(window) >= LEAST and image.numel() > 0
+    return single and image.dtype in _DTYPES and math.prod(window) >= LEAST and image.numel() > 0
 
 
 def _ones(numbers: Any) -> list[int]:

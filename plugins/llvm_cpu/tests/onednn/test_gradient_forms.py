@@ -81,3 +81,21 @@ def test_no_weights_are_copied_by_torch() -> None:
     with events.listen(listener):
         jitney.compile(program, backend="llvm_cpu")(*given).sum().backward()
     assert {*whole} == {"aten.convolution_backward.default"}
+
+
+class OneForAll(nn.Module):
+    """A convolution that is given one number for all dimensions."""
+
+    def __init__(self, window: int, groups: int, padding: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6 // groups, window, window))
+        self.groups, self.padding = groups, padding
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.convolution(x, self.weight, None, (2,), (self.padding,), (1,), False, (0,), self.groups)
+
+
+@pytest.mark.parametrize(("window", "groups", "padding"), [(1, 1, 0), (5, 6, 1), (3, 1, 1), (3, 6, 1)])
+def test_one_number_stands_for_all_dimensions(window: int, groups: int, padding: int) -> None:
+    torch.manual_seed(0)
+    alike(OneForAll(window, groups, padding), torch.randn(2, 6, 9, 7))
