@@ -38,6 +38,11 @@ def _is_short(x: Tensor, dim: int) -> bool:
     return type(size) is int and size <= most
 
 
+def _is_picked_from(x: Tensor, dim: int) -> bool:
+    """Eager's selections refuse truth values."""
+    return x.dtype is not torch.bool and _is_short(x, dim)
+
+
 def _numbers(x: Tensor, dim: int) -> Tensor:
     """The positions in a row, in the shape of a row."""
     numbers = torch.arange(x.shape[dim], dtype=torch.int32, device=x.device)
@@ -122,7 +127,7 @@ def stable_sort(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bo
 @decomposes(aten.topk.default)
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     """The least or the greatest elements of each row; always in order."""
-    if not _is_short(x, dim) or type(k) is not int or not 0 < k <= x.shape[dim]:
+    if not _is_picked_from(x, dim) or type(k) is not int or not 0 < k <= x.shape[dim]:
         return NotImplemented
     return _first(x, dim % x.dim(), k, largest)
 
@@ -130,7 +135,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 @decomposes(aten.kthvalue.default)
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """One of each row, counted from 1."""
-    if not _is_short(x, dim) or type(k) is not int or not 0 < k <= x.shape[dim]:
+    if not _is_picked_from(x, dim) or type(k) is not int or not 0 < k <= x.shape[dim]:
         return NotImplemented
     dim %= x.dim()
     return _at(x, dim, _places(x, dim) == k - 1, keepdim)
@@ -139,7 +144,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T
 @decomposes(aten.median.dim)
 def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower one of two; of a row in which something is no number, the first such element."""
-    if not _is_short(x, dim):
+    if not _is_picked_from(x, dim):
         return NotImplemented
     dim %= x.dim()
     wanted: Any = (x.shape[dim] - 1) // 2

@@ -112,6 +112,13 @@ def test_gradients_go_to_where_the_elements_were() -> None:
     torch.testing.assert_close(*grads)
 
 
+def test_selections_from_truth_values_are_refused_as_in_eager() -> None:
+    table = decompositions(first_of_equals=True)
+    x = torch.ones(2, 3, dtype=torch.bool)
+    found = [table[aten.topk.default](x, 2), table[aten.kthvalue.default](x, 1), table[aten.median.dim](x, 0)]
+    assert found == [NotImplemented] * 3
+
+
 @pytest.mark.parametrize("backend", ["llvm_cpu", "aot_eager"])
 def test_a_dimension_that_is_not_there_is_eagers_error(backend: str) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
