@@ -92,12 +92,9 @@ current_raw_stream: Callable[[int], int] = getattr(
 allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_beginAllocateCurrentThreadToPool", None)
 end_allocate_to_pool, release_pool = (getattr(_C, f"_cuda_{n}", None) for n in ("endAllocateToPool", "releasePool"))
 # Memory on the CPU and on a CUDA device without the parsing of arguments that torch.empty_strided does.
-empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(
-    getattr(getattr(_C, "_dynamo", None), "guards", None), "_empty_strided_cpu", None
-)
-empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(
-    getattr(getattr(_C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None
-)
+_guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
+empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(_guards, "_empty_strided_cpu", None)
+empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(_guards, "_empty_strided_cuda", None)
 # Are the tensors at these positions of a list where the addresses at the same positions say? In builds with CUDA.
 same_addresses: Callable[[list[Any], list[int], list[int]], bool] | None = getattr(
     _C, "_tensors_data_ptrs_at_indices_equal", None
@@ -261,7 +258,6 @@ def storage_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-_guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
 # One C call that checks grad mode, autocast, default dtype, deterministic mode and their like.
 GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).

@@ -117,7 +117,7 @@ def both(
             tensors += [t.grad for t in (*own.parameters(), *inputs) if t.grad is not None]
             tensors += own.buffers()
     for ours, eagers in zip(*flat, strict=True):
-        torch.testing.assert_close(ours, eagers, rtol=2e-3, atol=near)
+        torch.testing.assert_close(ours, eagers, rtol=2e-3, atol=2e-4)
         assert _strides(ours) == _strides(eagers)
 
 
@@ -269,11 +269,11 @@ STEPS: dict[str, Callable[[int], nn.Module]] = {
     "pointwise conv": lambda c: nn.Conv2d(c, c, 1, bias=False),
     "depthwise": lambda c: nn.Conv2d(c, c, 3, padding=1, groups=c),
     "transposed": lambda c: nn.ConvTranspose2d(c, c, 3, padding=1),
-    "norm": nn.BatchNorm2d,
+    "norm": lambda c: nn.BatchNorm2d(c, eps=0.1),  # or two of a few pixels multiply rounding errors by some hundreds
     "group norm": lambda c: nn.GroupNorm(2, c),
     "relu": lambda c: nn.ReLU(),
     "gelu": lambda c: nn.GELU(),
-    "average": lambda c: nn.AvgPool2d(3, 1, 1),
+    "average": lambda c: nn.AvgPool2d((3, 1), 1, (1, 0)),  # (3, 3) would leave of 2 x 2 pixels rounding errors alone
     "greatest": lambda c: nn.MaxPool2d(3, 1, 1),
     "pad": lambda c: nn.ZeroPad2d((1, -1, 0, 0)),
     "shuffle": lambda c: nn.Sequential(nn.PixelUnshuffle(2), nn.PixelShuffle(2)),
@@ -307,5 +307,4 @@ def test_any_chain_gives_what_eager_gives(names: list[str], train: bool, backend
     torch.manual_seed(0)
     model = nn.Sequential(*(STEPS[name](channels) for name in names))
     x = torch.randn(batch, channels, side, side)
-    # Two norms of a few pixels multiply the rounding errors of the first by some hundreds.
-    both(model, Plain().backend if backend == "plain" else backend, x, train=train, near=2e-3)
+    both(model, Plain().backend if backend == "plain" else backend, x, train=train)

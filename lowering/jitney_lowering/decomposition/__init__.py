@@ -41,8 +41,8 @@ def decompositions(
     Args:
         fallback_random: random operators stay torch's, with eager's numbers; or else are arithmetic on a counter.
         relaxed_math: what is computed twice may differ in its last bit, so rows are not ordered by comparing elements.
-        first_of_equals: operators that pick some elements of a short row, such as ``topk``, may pick the first of equal
-            ones. Eager's kernels on CPUs pick any, always the same; those on GPUs do so, or any.
+        first_of_equals: ``topk``, ``kthvalue`` and ``median`` of short rows may pick the first of equal elements. Which
+            of them eager picks is up to its kernels: on CPUs always the same, so backends for these say no.
     """
     left = (*SORTS, *SELECTIONS) if relaxed_math else () if first_of_equals else SELECTIONS
     rules = {op: rule for op, rule in _rules().items() if op not in left}

@@ -12,4 +12,5 @@ calls.py           a schedule's convolutions as calls from native code
 native.py          what these do without asking Python (native_code.py), and what they know: tables
 question.py        what they ask
 linear.py          large products of matrices, where oneDNN takes less time than MKL
+linear_trial.py    may native code call oneDNN for them, and is that faster?
 """

@@ -29,6 +29,7 @@ WORK_IN_ONE_THREAD = 8_000_000  # multiplications
 
 _aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of images and filters
 _NEEDED = ("_convolution_pointwise", "_reorder_convolution_weight", "_get_mkldnn_serialized_md")
 
 

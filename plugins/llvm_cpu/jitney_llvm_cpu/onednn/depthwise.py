@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney_llvm_cpu.onednn.convolutions import DTYPES
 from jitney_llvm_cpu.onednn.writer import Writer
 
 WIDTH = 3  # elements of the widest window, in its last dimension, for whose weights oneDNN has a kernel
@@ -49,7 +50,7 @@ def _is_depthwise(node: fx.Node) -> bool:
     grad, x, weight, _, stride, padding, dilation, transposed, _, groups, _ = node.args
     values = [tensor.meta["val"] for tensor in (grad, x, weight)]  # type: ignore[union-attr]
     image = values[1]
-    if transposed or groups == 1 or image.device.type != "cpu" or image.dtype not in (torch.float32, *_HALVES):
+    if transposed or groups == 1 or image.device.type != "cpu" or image.dtype not in DTYPES:
         return False
     lists: tuple[Any, ...] = (*(v.shape for v in values), stride, padding, dilation)
     if any(type(n) is not int for numbers in lists for n in numbers):

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney_llvm_cpu.onednn.convolutions import has_channels_last
+from jitney_llvm_cpu.onednn.convolutions import DTYPES, has_channels_last
 from jitney_llvm_cpu.onednn.writer import Writer
 
 LEAST = 1 << 14  # weights
 
 _aten = torch.ops.aten
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def filters_as_images(graph: fx.Graph) -> None:
@@ -40,7 +39,7 @@ def _is_copied(node: fx.Node) -> bool:
     transposed, mask = node.args[7], node.args[10]
     if transposed or not mask[0] or weight.dim() != 4 or x.device.type != "cpu":  # type: ignore[index]
         return False
-    if x.dtype not in _DTYPES or any(type(n) is not int for n in weight.shape) or weight.numel() < LEAST:
+    if x.dtype not in DTYPES or any(type(n) is not int for n in weight.shape) or weight.numel() < LEAST:
         return False
     several = weight.shape[1] > 1 and math.prod(weight.shape[2:]) > 1
     return several and weight.is_contiguous() and has_channels_last(x) and has_channels_last(grad)

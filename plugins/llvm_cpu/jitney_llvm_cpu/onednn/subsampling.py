@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney_llvm_cpu.onednn.convolutions import has_channels_last
+from jitney_llvm_cpu.onednn.convolutions import DTYPES, has_channels_last
 from jitney_llvm_cpu.onednn.writer import Writer
 
 LEAST = 1 << 18  # weights: with fewer both take as long
 
 _aten = torch.ops.aten
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def of_pixels_read(graph: fx.Graph) -> None:
@@ -52,7 +51,7 @@ def _is_sparse(x: Any, weight: Any, numbers: Any) -> bool:
     if image.dim() != 4 or len(stride) != 2:  # one number may stand for both
         return False
     single = math.prod(window[2:]) == 1 and not any(padding) and max(stride) > 1
-    return single and image.dtype in _DTYPES and math.prod(window) >= LEAST and image.numel() > 0
+    return single and image.dtype in DTYPES and math.prod(window) >= LEAST and image.numel() > 0
 
 
 def _ones(numbers: Any) -> list[int]:
