@@ -48,6 +48,8 @@ class Policy:
             ``scheduler/loop_order.py``. 0: they never are.
         split_loop: iterations of the shortest inner loop that is made where a loop's variable is divided; see
             ``scheduler/loop_split.py``. 0: division costs nothing.
+        packed: are sums over numbers of which several are in one integer (weights of 4 bits) gone through integer by
+            integer? See ``scheduler/rows/packed.py``.
         positions: the cost of operations on positions alone which each reader computes anew.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
             kernels read is computed by each if that is less; 0: it is kept in memory.
@@ -99,6 +101,7 @@ class Policy:
     waiting_row: int = 0
     turned_row: int = 0
     split_loop: int = 0
+    packed: bool = False
     positions: int = 16
     recompute: float = 0
     asserts: bool = False
@@ -130,6 +133,6 @@ GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
     single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024, recompute=8,
     fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81,
-    streams=True, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
+    streams=True, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

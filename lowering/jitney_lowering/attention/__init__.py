@@ -1,5 +1,6 @@
 """Attention as one operator: found in captured graphs, said as text, lowered to what a kernel computes of a tile."""
 
+from jitney_lowering.attention.calls import KEYS
 from jitney_lowering.attention.fused import by_torch
 from jitney_lowering.attention.mask import FAR, Bound, Mask, masks, seen, without
 from jitney_lowering.attention.operators import (
@@ -21,6 +22,7 @@ __all__ = [
     "FAR",
     "FORWARD",
     "GRADIENT",
+    "KEYS",
     "PRODUCTS",
     "SCORES_BACKWARD",
     "Bound",

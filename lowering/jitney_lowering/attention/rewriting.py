@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from jitney.torch_compat.stand_ins.strides import StandInMode
+from jitney_lowering.attention.calls import restore, written_out
 from jitney_lowering.attention.operators import FORWARD
 from jitney_lowering.attention.regions import Product, Region, draws, product, regions, value, writes
 from jitney_lowering.attention.score import NotSaid, Score
@@ -88,6 +89,7 @@ def with_attention(
     trace: Trace,
     takes: Takes,
     device_types: Iterable[str],
+    few: int = 0,
 ) -> fx.GraphModule:
     """The captured graph with attention as an operator, wherever the backend takes it.
 
@@ -97,10 +99,12 @@ def with_attention(
         trace: see there.
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
+        few: it may take torch's fused attention, too, of at most so many queries in inference.
     """
     if any(node.kwargs.get("create_graph") for node in module.graph.nodes):
         return module  # gradients of the operator have none themselves
     written, module = module, _without_unread(module)
+    module, calls = written_out(module, few)
     found = []
     taken: set[fx.Node] = set()
     for region in regions(module.graph):
@@ -111,6 +115,7 @@ def with_attention(
                 taken |= {*region.between, region.second.node}
     if not found:
         return written
+    restore(module.graph, calls, taken)
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     output = graph.graph_copy(module.graph, copies)
@@ -280,8 +285,17 @@ def _written(region: Region) -> set[fx.Node]:
         if node is region.second.node:
             break
         if writes(node):
-            found += node.all_input_nodes
+            found += _targets(node)
     return _made_of(found)
+
+
+def _targets(node: fx.Node) -> list[fx.Node]:
+    """To which of its arguments an operation may write: a method in place writes to the first one alone."""
+    first = node.args[0] if node.args else None
+    in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
+    if in_place and "out" not in node.kwargs and isinstance(first, fx.Node):
+        return [first]
+    return list(node.all_input_nodes)
 
 
 def _made_of(nodes: Iterable[fx.Node]) -> set[fx.Node]:

@@ -71,6 +71,14 @@ class Tile:
         program = lower(module, stands, relaxed_math=False, policy=policy, inlined=True)
         return replace(_Tiles(program, products, len(others), score.size).tile(score.gradient), safe=score.safe)
 
+    def of_groups(self, count: int) -> Tile:
+        """The same with so many matrices of one query each as one matrix: they look at the same keys."""
+        batch, row = Var("z", self.batch.size // count), Var("y", count)
+        table: dict[Any, Index] = {self.batch: batch * count + row, self.row: index(0)}
+        there: Callable[[Index], Index] = functools.partial(_substituted, table)
+        scored, products = rebuild(self.scored, index=there), rebuild(self.products, index=there)
+        return replace(self, batch=batch, row=row, scored=scored, products=products, given=products, gradient=None)
+
 
 class _Tiles:
     def __init__(self, program: Program, products: Tensor, others: int, size: Sequence[int]) -> None:
@@ -144,12 +152,14 @@ class _Tiles:
 
     def _variables(self, step: Computed) -> dict[Any, Index]:
         """The loops of a step in terms of ours."""
-        if len(step.vars) < 2:
-            raise NotLowered("a score without rows")
-        *batch, row, column = step.vars
-        if row.size != self.row.size or column.size != self.column.size:
-            raise NotLowered("a score of other rows and columns")
-        table: dict[Any, Index] = {row: self.row, column: self.column}
+        table: dict[Any, Index]
+        batch, table = list(step.vars), {}
+        for own in (self.column, self.row):
+            if own.size == 1:  # there is no loop, then
+                continue
+            if not batch or batch[-1].size != own.size:
+                raise NotLowered("a score of other rows and columns")
+            table[batch.pop()] = index(own)
         inner = index(1)
         for var in reversed(batch):
             outer = self.batch // inner

@@ -13,7 +13,7 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, projected, registering
 from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, contiguous, variables
-from jitney_lowering.index import index
+from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir.scalar import Scalar
 from jitney_lowering.ir.values import Load, Value, apply, walk
 from jitney_lowering.rules.promotion import opmath
@@ -94,5 +94,19 @@ def _order(call: Call, size: Shape, matrix: Tensor, is_right: bool) -> Shape:
     extent, load = max(zip(extents, loads, strict=True), key=lambda one: hint(one[0]), default=(ONE, None))
     if load is None:
         return contiguous(size)
-    strides = [load.index.stride(v) for v in every]
+    strides = [_step(load.index, v) for v in every]
     return tuple([extent if stride is None or stride is ZERO else stride for stride in strides])
+
+
+def _step(place: Index, var: Var) -> Index | None:
+    """How far apart neighbours along a loop are; where several are in one integer, the average, but 1 at least.
+
+    None: unknown.
+    """
+    stride = place.stride(var)
+    size = var.size.value
+    if stride is not None or size is None:
+        return stride
+    ends = [place.substitute({var: at}) for at in (0, size - 1)]
+    span = (ends[1] - ends[0]).value
+    return None if span is None else index(max(abs(span) // (size - 1), 1))

@@ -12,6 +12,7 @@ from jitney.config import config
 from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Computed, Extern, Program, Strided
+from jitney_lowering.ir.matrix_product import matrix_product_of
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.repeats.expansion import unrolled
 from jitney_lowering.scheduler.backwards import turned_round
@@ -34,6 +35,7 @@ from jitney_lowering.scheduler.memory.updates import (
 )
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
+from jitney_lowering.scheduler.rows.packed import with_integers_whole
 from jitney_lowering.scheduler.simplify import clean
 from jitney_lowering.scheduler.traffic.early import with_early_parts
 from jitney_lowering.scheduler.traffic.fused import Fused
@@ -127,6 +129,11 @@ def schedule(
     kept = _kept(program, kernels)
     if takes is not None:
         kernels = joined(kernels, program, frozenset(kept), takes, names)
+    if policy.packed:
+        kernels = [
+            with_integers_whole(item, names) if isinstance(item, Kernel) and matrix_product_of(item) is None else item
+            for item in kernels
+        ]
     if program.repetition is not None:
         whole = unrolled(program, kernels)
         if whole is None:

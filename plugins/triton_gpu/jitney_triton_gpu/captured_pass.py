@@ -1,4 +1,6 @@
-"""What is changed in a captured graph before it is traced: attention that was written out is one operator."""
+"""What is changed in a captured graph before it is traced: attention that was written out, or has few queries, is one
+operator.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,6 @@ def captured_pass(
     """See ``Backend``."""
     if not options.fused_attention:
         return module
-    from jitney_triton_gpu.attention.choice import takes
+    from jitney_triton_gpu.attention.choice import FEW, takes
 
-    return with_attention(module, inputs, trace, takes, DEVICE_TYPES)
+    return with_attention(module, inputs, trace, takes, DEVICE_TYPES, FEW)

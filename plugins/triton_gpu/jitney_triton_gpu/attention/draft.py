@@ -48,6 +48,21 @@ class Matrices:
         """Elements that its memory spans."""
         return 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
 
+    def without_first(self) -> Matrices:
+        """Those of the first number along the first dimension."""
+        return replace(self, size=self.size[1:], stride=self.stride[1:])
+
+    def of_groups(self, dims: int = 2) -> Matrices:
+        """Without the batch's last dimension: that of matrices of one row each, which become rows of one.
+
+        ``dims``: of a matrix. Of matrices that are the same along that dimension it is just left out.
+        """
+        at = len(self.size) - dims
+        gone = at - 1 if self.stride[at - 1] == 0 else at
+        size, stride = list(self.size), list(self.stride)
+        del size[gone], stride[gone]
+        return replace(self, size=tuple(size), stride=tuple(stride))
+
     def first(self, batch: Var, dims: int = 2) -> Index:
         """Where the matrix of a number in the batch begins; ``dims``: of a matrix."""
         place, inner = index(0), index(1)
@@ -57,6 +72,14 @@ class Matrices:
             place = place + (outer if at == 0 else outer % self.size[at]) * self.stride[at]
             inner = inner * self.size[at]
         return place
+
+
+def groups(query: Matrices, key: Matrices, value: Matrices) -> int:
+    """How many matrices of one query each look at the same keys: 1 if it is each for itself."""
+    if query.size[-2] > 1 or len(query.size) < 3 or not query.size[:-2] == key.size[:-2] == value.size[:-2]:
+        return 1
+    shares = query.stride[-3] != 0 and key.stride[-3] == value.stride[-3] == 0
+    return query.size[-3] if shares else 1
 
 
 @dataclass(frozen=True)
@@ -91,6 +114,16 @@ class Problem:
     def keys(self) -> int:
         """Rows of a matrix of keys."""
         return self.key.size[-2]
+
+    def of_groups(self) -> Problem:
+        """With queries that look at the same keys as those of one matrix, where each matrix has one query.
+
+        Whoever reads the keys then reads them once. The same problem where there are no such queries.
+        """
+        if groups(self.query, self.key, self.value) == 1:
+            return self
+        query, key, value = (m.of_groups() for m in (self.query, self.key, self.value))
+        return replace(self, tile=self.tile.of_groups(query.size[-2]), query=query, key=key, value=value)
 
     @functools.cached_property
     def wide(self) -> bool:
@@ -147,13 +180,16 @@ class Body:
         self.line = self.writer.line
         self.precision = f', input_precision="{problem.precision}"' if problem.query.dtype is torch.float32 else ""
 
-    def begin(self, axis: Axis, count: int, matrices: Sequence[Matrices], rows: Sequence[Matrices]) -> Index:
+    def begin(
+        self, axis: Axis, count: int, matrices: Sequence[Matrices], rows: Sequence[Matrices], parts: int = 1
+    ) -> Index:
         """What each program begins with: its matrix of the batch, and its block of queries or keys from ``first`` on.
 
         Args:
             axis: ``y`` for queries, ``x`` for keys.
             count: how many there are.
             matrices, rows: of (..., M, D), of (..., M): where the program's begin.
+            parts: programs that share what a block looks at: each has a number ``part``.
 
         Returns:
             how many programs there are.
@@ -162,6 +198,9 @@ class Body:
         blocks = blocks_of(index(count), axis.block)
         self.writer.enter([self.z, axis])
         self.line("program = tl.program_id(0)")
+        if parts > 1:
+            self.line(f"part = program % {parts}")
+            self.line(f"program = program // {parts}")
         self.draft.axis(self.z, f"program // {blocks}", None)
         at = f"program % {blocks}"  # of queries the last come first: behind a causal mask they see most
         self.line(f"first = {at if columns else f'({blocks} - 1 - {at})'} * {axis.symbol}")
@@ -172,7 +211,7 @@ class Body:
             self.base(each)
         for each in rows:
             self.base(each, 1)
-        return blocks * self.problem.batch
+        return blocks * self.problem.batch * parts
 
     def features(self, name: str, count: int) -> None:
         """The range ``name`` of a matrix's features, and its mask if it is longer."""
@@ -222,10 +261,11 @@ class Body:
         mask = "" if self.y.fits else ", y_ok"
         self.line(f"tl.store(at_{matrices.name} + y * {matrices.stride[-1]}, {shown}{mask})")
 
-    def loops(self, axis: Axis, inner: Callable[[], None]) -> None:
+    def loops(self, axis: Axis, inner: Callable[[], None], parts: int = 1) -> None:
         """Go through all keys (``x``) or queries (``y``) that those of the program, from ``first`` on, have to do with.
 
         ``inner`` writes what is done for a block, once for those of which all is there and seen, and once for others.
+        ``parts``: programs that share them in equal parts of whole blocks.
         """
         columns = axis is self.x
         mine, count = (self.y, self.problem.keys) if columns else (self.x, self.problem.queries)
@@ -241,6 +281,8 @@ class Body:
         self.draft.blocks[axis.symbol] = axis.block
         for line in made.lines:
             self.line(line)
+        if parts > 1:
+            ranges = self.shared(ranges, axis, parts)
         stages = self.blocks.stages
         for begin, end, full in ranges:
             own = replace(axis, full=full)
@@ -253,6 +295,16 @@ class Body:
             self.draft.axis(own, start, "[None, :]" if columns else "[:, None]")
             inner()
             self.writer.leave()
+
+    def shared(
+        self, ranges: Sequence[tuple[str, str, bool]], axis: Axis, parts: int
+    ) -> tuple[tuple[str, str, bool], ...]:
+        """What of ranges from ``begin`` to ``end`` is the program's own ``part``: all have as many whole blocks."""
+        several = parts * axis.block
+        self.line(f"share = tl.maximum(end - begin + {several - 1}, 0) // {several} * {axis.symbol}")
+        self.line("own_begin = begin + part * share")
+        self.line("own_end = own_begin + share")
+        return tuple((f"tl.maximum({b}, own_begin)", f"tl.minimum({e}, own_end)", full) for b, e, full in ranges)
 
     def number(self, value: Value) -> str:
         """The name of what is the same in all of a matrix, and near enough for 32 bits."""

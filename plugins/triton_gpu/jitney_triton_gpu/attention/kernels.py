@@ -24,9 +24,9 @@ from jitney_lowering.attention import (
 )
 from jitney_lowering.ir import Extern
 from jitney_triton_gpu.attention.backward import of_keys, of_queries, of_scores
-from jitney_triton_gpu.attention.blocks import blocks
+from jitney_triton_gpu.attention.blocks import blocks, parts_of
 from jitney_triton_gpu.attention.draft import Matrices, Problem
-from jitney_triton_gpu.attention.forward import forward
+from jitney_triton_gpu.attention.forward import forward, partial, together
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.launcher import HEADER
@@ -47,6 +47,11 @@ def attention(
     """As the operator of this name."""
     result, largest, total = attention_results(query, key, value, others, score)
     given = {"query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total}
+    parts = parts_of(query, key, value)
+    if parts > 1:
+        rows = (parts, *query.shape[:-1])
+        given["mixed"] = query.new_empty((*rows, value.size(-1)), dtype=torch.float32)
+        given |= {name: query.new_empty(rows, dtype=torch.float32) for name in ("most_of", "total_of")}
     _run(_forward, given, others, score)
     return result, largest, total
 
@@ -125,7 +130,15 @@ def _made(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: 
 
 def _forward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
     name = f"attention{next(_counter)}"
-    return [forward(problem, m["result"], (m["largest"], m["sums_of"]), name, blocks(problem, "forward"))]
+    shared, dims = problem.of_groups(), {"largest": 1, "sums_of": 1, "most_of": 1, "total_of": 1}
+    if shared is not problem:
+        m = {name: found.of_groups(dims.get(name, 2)) for name, found in m.items()}
+    size = blocks(shared, "forward")
+    if "mixed" not in m:
+        return [forward(shared, m["result"], (m["largest"], m["sums_of"]), name, size)]
+    parts = m["mixed"].size[0]
+    first = partial(shared, m["mixed"], (m["most_of"], m["total_of"]), f"{name}_parts", size, parts)
+    return [first, together(problem, m["result"], parts, name)]
 
 
 def _backward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from jitney_lowering import NotLowered
-from jitney_lowering.index import min_, product
+from jitney_lowering.index import min_, product, usual_step
 from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scratch, Store, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
@@ -41,6 +41,8 @@ def rows(
         shared=shared_by_rows(statements, kernel.outer) if plain else 0.0,
         held=max(registers(nest.statements) for nest in kernel.body),
     )
+    if plain and length is not None and length >= tiles.NARROW and not is_across(kernel) and is_narrow(kernel):
+        usual = tiles.narrow_rows(product(kernel.outer).value, length)
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}
@@ -61,7 +63,7 @@ def rows(
             draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
         else:
             draft.axis(x, "tl.program_id(0)", None)
-    body = Rows(draft, x, tile.r if not tile.whole else 0, kept, replaced)
+    body = Rows(draft, x, tile.r if not tile.whole else 0, kept, replaced, tile.stages)
     body.begin_scratch(scratch, homes, x.name)
     sums = {} if tile.whole else softmax_sums(kernel.body)
     for number, nest in enumerate(kernel.body):
@@ -112,6 +114,17 @@ def is_across(kernel: Kernel) -> bool:
     return sum(counts[v] for v in kernel.outer) > sum(counts[v] for v in inner)
 
 
+def is_narrow(kernel: Kernel) -> bool:
+    """Is a row gone through once, for sums over it, and are bytes all that is loaded for its elements alone?"""
+    nests = [nest for nest in kernel.body if nest.loops]
+    if len(nests) != 1 or any(isinstance(s, Store) for s in nests[0].statements):
+        return False
+    loads = {v for s in nests[0].statements for v in walk(s.value) if isinstance(v, Load)}
+    own = [v for v in loads if any(var in v.index.atoms for var in kernel.outer)]
+    own = [v for v in own if any(usual_step(v.index, var) != 0 for var in nests[0].loops)]
+    return bool(own) and all(v.dtype.itemsize == 1 for v in own)
+
+
 class Rows:
     """The nests of a row, one after the other.
 
@@ -121,10 +134,17 @@ class Rows:
         piece: how much of a row at a time; 0 for all of it.
         kept: scratch memory that is registers; see ``in_registers``.
         replaced: see ``emit``.
+        stages: how many pieces are on their way at a time; 0: as usual.
     """
 
     def __init__(
-        self, draft: Draft, x: Axis, piece: int, kept: Mapping[str, Sequence[Load]], replaced: Mapping[str, str]
+        self,
+        draft: Draft,
+        x: Axis,
+        piece: int,
+        kept: Mapping[str, Sequence[Load]],
+        replaced: Mapping[str, str],
+        stages: int = 0,
     ) -> None:
         self.draft = draft
         self.writer = draft.writer
@@ -132,6 +152,7 @@ class Rows:
         self.piece = piece
         self.kept = kept
         self.replaced = replaced
+        self.stages = stages
         self.axes: dict[tuple[object, ...], Axis] = {}
         self.stored: set[str] = set()  # by the nests so far
         self.loaded: set[str] = set()
@@ -239,13 +260,13 @@ class Rows:
         start, count = f"{axis.name}_start", axis.count.value
         end = writer.index(axis.count)
         if count is None or axis.fits:
-            header = f"for {start} in {tiles.loop('rows', '0', end, axis.symbol)}:"
+            header = f"for {start} in {tiles.loop('rows', '0', end, axis.symbol, self.stages)}:"
             self._piece(nest, axis, running, scans, header, start)
         else:  # what is full needs no mask, which would have to be asked for each element
             done = count // axis.block * axis.block
             if done:
                 full = replace(axis, full=True)
-                header = f"for {start} in {tiles.loop('rows', '0', str(done), axis.symbol)}:"
+                header = f"for {start} in {tiles.loop('rows', '0', str(done), axis.symbol, self.stages)}:"
                 self._piece(nest, full, running, scans, header, start)
             self._piece(nest, axis, running, scans, "", str(done))
         self._end_all(running)

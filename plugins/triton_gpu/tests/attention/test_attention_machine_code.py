@@ -33,6 +33,11 @@ def table(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return (q @ k.mT + entries[t[:, None] - t[None, :] + T]).softmax(-1) @ v
 
 
+def cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    mask = torch.arange(k.size(2), device=k.device)[None] <= position
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+
+
 @pytest.mark.slow
 def test_all_compile_for_sm_90(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: torch.device) -> None:
     found: list[Function] = []
@@ -52,7 +57,13 @@ def test_all_compile_for_sm_90(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
             )  # fmt: skip
             result = jitney.compile(way, backend="triton_gpu", fullgraph=True)(q, k, v)
             torch.autograd.grad(result, (q, k, v), torch.ones_like(result))
-    assert len(found) == 2 * 4 * 3
+    for dtype in (torch.bfloat16, torch.float32):
+        for heads, features in ((1, 128), (4, 64)):
+            q = torch.randn(1, 2 * heads, 1, features, dtype=dtype, device=device)
+            k, v = (torch.randn(1, 2, 300, features, dtype=dtype, device=device) for _ in range(2))
+            with torch.no_grad():
+                jitney.compile(cache, backend="triton_gpu", fullgraph=True)(q, k, v, torch.tensor([100], device=device))
+    assert len(found) == 2 * 4 * 3 + 2 * 2 * 2
     asked = tmp_path / "functions.json"
     asked.write_text(described(found))
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
