@@ -9,6 +9,10 @@ from typing import Literal
 import torch
 
 from jitney_lowering.index import Index, Size
+from jitney_triton_gpu.device import INTERPRETED
+
+
+WAITS = "WAITS"  # of a kernel: does it wait for those before it? Devices before Hopper know nothing of it
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,11 @@ class Function:
     def text(self) -> str:
         """The function as Triton source."""
         given = [p.name for p in self.parameters] + [f"{b}: tl.constexpr" for b in self.blocks]
-        return f"@triton.jit\ndef {self.name}({', '.join(given)}):\n{self.body}\n"
+        begin = ""
+        if not INTERPRETED:
+            given.append(f"{WAITS}: tl.constexpr")
+            begin = f"    helpers.begin({WAITS})\n"
+        return f"@triton.jit\ndef {self.name}({', '.join(given)}):\n{begin}{self.body}\n"
 
 
 @dataclass(frozen=True)
