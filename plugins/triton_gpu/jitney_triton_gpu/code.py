@@ -9,10 +9,6 @@ from typing import Literal
 import torch
 
 from jitney_lowering.index import Index, Size
-from jitney_triton_gpu.device import INTERPRETED
-
-
-WAITS = "WAITS"  # of a kernel: does it wait for those before it? Devices before Hopper know nothing of it
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,7 @@ class Function:
     def text(self) -> str:
         """The function as Triton source."""
         given = [p.name for p in self.parameters] + [f"{b}: tl.constexpr" for b in self.blocks]
-        begin = ""
-        if not INTERPRETED:
-            given.append(f"{WAITS}: tl.constexpr")
-            begin = f"    helpers.begin({WAITS})\n"
-        return f"@triton.jit\ndef {self.name}({', '.join(given)}):\n{begin}{self.body}\n"
+        return f"@triton.jit\ndef {self.name}({', '.join(given)}):\n{self.body}\n"
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,6 @@ _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _PLAIN_SHARED = 48 * 1024
 _CONFIGURATION = "=7I4xQQI4x"  # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number
 _BEFORE = struct.calcsize(_CONFIGURATION)
-# A CUlaunchAttribute: that a kernel may begin before those ahead of it in the stream have ended, for which it waits by
-# itself (programmatic dependent launch).
-_OVERLAPS = ctypes.create_string_buffer(struct.pack("=I4xI60x", 6, 1))
-_SINCE = 12_030  # the driver's version from which on such launches can be recorded
 
 _counter = itertools.count()
 Room = tuple[Callable[..., None], Any, Any]  # fills configuration and arguments; where these are; pointers to each
@@ -67,14 +63,6 @@ def within(device: int) -> Iterator[None]:
         check(driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())))
 
 
-@functools.cache
-def overlaps() -> bool:
-    """May kernels be launched before others have ended, if they wait for these by themselves?"""
-    version = ctypes.c_int()
-    check(driver().cuDriverGetVersion(ctypes.byref(version)))
-    return version.value >= _SINCE
-
-
 class Loaded:
     """A kernel on a device.
 
@@ -86,20 +74,10 @@ class Loaded:
         threads: of a program.
         arguments: how many parameters it has that somebody gives; others are null.
         parameters: how many it has at all.
-        waits: for the kernels before it, by itself.
     """
 
     def __init__(
-        self,
-        device: int,
-        image: bytes,
-        name: str,
-        shared: int,
-        threads: int,
-        arguments: int,
-        parameters: int,
-        *,
-        waits: bool = False,
+        self, device: int, image: bytes, name: str, shared: int, threads: int, arguments: int, parameters: int
     ) -> None:
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         with within(device):
@@ -109,7 +87,6 @@ class Loaded:
                 check(driver().cuFuncSetAttribute(function, _MOST_SHARED, shared))
         self.device = device
         self.shape = f"1, 1, {threads}, 1, 1, {shared}"  # of a launch, after its programs
-        self.attributes = f"{ctypes.addressof(_OVERLAPS)}, 1" if waits and overlaps() else "0, 0"
         self._module = module
         self._function = function
         self._format = struct.Struct(f"{_CONFIGURATION}{arguments}q")
@@ -142,7 +119,7 @@ class Loaded:
             f"    try: room = take()\n"
             f"    except IndexError: room = more()\n"
             f"    fill, configuration, pointers = room\n"
-            f"    fill(programs, {self.shape}, stream, {self.attributes}, {given})\n"
+            f"    fill(programs, {self.shape}, stream, 0, 0, {given})\n"
             f"    status = start(configuration, function, pointers, None)\n"
             f"    if status == {_NO_CONTEXT}:\n"
             f"        enter({self.device})\n"

@@ -3,18 +3,6 @@
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-
-@triton.jit
-def begin(WAITS: tl.constexpr):
-    """Let the next kernel be launched, and wait until those before this one have ended: see ``cuda.overlaps``.
-
-    Programs of the next one are then there when those of this one go.
-    """
-    if WAITS:
-        gdc_launch_dependents()
-        gdc_wait()
 
 
 @triton.jit

@@ -21,7 +21,6 @@ class Image:
         shared: bytes of shared memory.
         threads: of a program.
         parameters: how many the kernel has; the first ones are the function's.
-        waits: does it wait for the kernels before it, so that it may be launched before these have ended?
     """
 
     code: bytes
@@ -29,7 +28,6 @@ class Image:
     shared: int
     threads: int
     parameters: int
-    waits: bool = False
 
 
 class Launcher:
@@ -53,8 +51,7 @@ class Launcher:
 
     def _load(self, image: Image) -> Loaded:
         given = len(self.described.parameters)
-        shape = image.shared, image.threads, given, image.parameters
-        return Loaded(self.device, image.code, image.name, *shape, waits=image.waits)
+        return Loaded(self.device, image.code, image.name, image.shared, image.threads, given, image.parameters)
 
     def unaligned(self) -> Callable[..., None]:
         """For addresses that are no multiples of 16."""

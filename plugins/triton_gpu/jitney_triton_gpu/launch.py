@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from jitney_triton_gpu.code import WAITS, Function
+from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.cuda import CudaError
 from jitney_triton_gpu.emit.dtypes import POINTERS
 from jitney_triton_gpu.failures import NotCompiled
@@ -21,7 +21,6 @@ from jitney_triton_gpu.images import Image, Launcher
 from jitney_triton_gpu.ptx import assembled, repaired
 
 COMPILERS = 16  # threads: most of the work is in native code
-WAITING = 90  # devices whose kernels can wait for others: from Hopper on
 ALIGNED = [["tt.divisibility", 16]]
 
 
@@ -67,8 +66,7 @@ def image(function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, 
     parameters = len(re.findall(r"\.param\b", ptx.split(".entry", 1)[1].split(")", 1)[0]))
     if (right := repaired(ptx)) != ptx:
         machine = assembled(right, target, details(function, target, relaxed=relaxed)["options"])
-    waits = "griddepcontrol.wait" in ptx
-    return Image(machine, metadata.name, metadata.shared, 32 * metadata.num_warps, parameters, waits)
+    return Image(machine, metadata.name, metadata.shared, 32 * metadata.num_warps, parameters)
 
 
 def target_of(device: torch.device) -> GPUTarget:
@@ -98,10 +96,9 @@ def details(function: Function, target: GPUTarget, *, aligned: bool = True, rela
     """What Triton is told of a function besides its text; see ``compiled``."""
     pointers = {p.name: f"*{POINTERS[p.dtype]}" for p in function.parameters if p.kind != "size"}
     signature = {p.name: (pointers | function.integers)[p.name] for p in function.parameters}
-    constants = {**function.blocks, WAITS: target.arch >= WAITING}
     return {
-        "signature": signature | dict.fromkeys(constants, "constexpr"),
-        "constexprs": constants,
+        "signature": signature | dict.fromkeys(function.blocks, "constexpr"),
+        "constexprs": dict(function.blocks),
         "attributes": {(n,): ALIGNED for n, p in enumerate(function.parameters) if p.kind != "size" and aligned},
         "target": target,
         "options": {

@@ -89,7 +89,7 @@ class Made:
         }
         if not INTERPRETED:
             image = self._image(entry)
-            row["image"] = [image.name, image.shared, image.threads, image.parameters, image.waits]
+            row["image"] = [image.name, image.shared, image.threads, image.parameters]
         return row
 
     def _traits(self, traits: Traits) -> list[Any]:
