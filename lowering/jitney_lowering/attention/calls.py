@@ -145,15 +145,12 @@ class _Call:
     def _in_order(self, writer: _Writer, last: fx.Node) -> fx.Node:
         """The result with the call's order in memory."""
         wanted = _stand(self.node)
-        sizes, strides = wanted.shape, wanted.stride()
-        axes = [n for n in range(wanted.dim()) if sizes[n] > 1]
-        order = sorted(axes, key=lambda n: -strides[n])
-        if order == axes:
+        if _stand(last).stride() == wanted.stride():
             return last
-        order = [n for n in range(wanted.dim()) if sizes[n] == 1] + order
-        turned = writer.method("permute", last, order)
-        back = [order.index(n) for n in range(wanted.dim())]
-        return writer.method("permute", writer.method("contiguous", turned), back)
+        order = sorted(range(wanted.dim()), key=lambda n: (-wanted.stride(n), -wanted.size(n)))
+        flat = writer.method("flatten", writer.method("permute", last, order))
+        turned = writer.method("view", flat, [wanted.size(n) for n in order])
+        return writer.method("permute", turned, [order.index(n) for n in range(wanted.dim())])
 
 
 class _Writer:

@@ -28,7 +28,7 @@ def nibbles(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
 
 def along_rows(bits: int) -> Program:
     def program(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
-        shifts = torch.arange(0, w.dtype.itemsize * 8, bits, dtype=w.dtype)
+        shifts = torch.arange(0, w.dtype.itemsize * 8, bits, dtype=w.dtype, device=w.device)
         return F.linear(x, ((w[..., None] >> shifts) & (2**bits - 1)).flatten(1).to(x.dtype)) * scale.to(x.dtype)
 
     return program
@@ -36,7 +36,7 @@ def along_rows(bits: int) -> Program:
 
 def along_columns(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     """Eight in an integer, below each other (GPTQ)."""
-    shifts = torch.arange(0, 32, 4, dtype=torch.int32)
+    shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=w.device)
     whole = ((w[:, None] >> shifts[None, :, None]) & 15).flatten(0, 1).to(x.dtype) - 8
     return x @ whole * scale.to(x.dtype)
 
@@ -85,8 +85,8 @@ def test_numbers(name: str, rows: int, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("int4", 512), ("2 bits", 256), ("4 bits of 32", 128)])
-def test_each_integer_is_loaded_once(name: str, count: int) -> None:
+def test_each_integer_is_loaded_once(name: str, count: int, device: torch.device) -> None:
     program, weights, size, results = PROGRAMS[name]
-    _, text = compiled(program, torch.randn(1, size), weights(), torch.rand(results))
+    _, text = compiled(program, *(x.to(device) for x in (torch.randn(1, size), weights(), torch.rand(results))))
     loop = next(line for line in text.splitlines() if f"< {count}:" in line)
     assert f"for {loop.split()[1]} < {count}:" in loop and f"< {size}:" not in text
