@@ -99,7 +99,9 @@ class _Call:
         if not plain or result.requires_grad or any(x.dtype is not result.dtype for x in (query, key, value)):
             return None
         sizes = [n for x in (query, key, value) for n in (*x.shape, *x.stride())]
-        if not all(isinstance(n, int) for n in sizes) or not 3 <= query.dim() == key.dim() == value.dim():
+        if not all(isinstance(n, int) for n in sizes) or 0 in (*query.shape, *value.shape):
+            return None
+        if not 3 <= query.dim() == key.dim() == value.dim():
             return None
         if query.size(-2) > most or key.size(-2) < KEYS or query.shape[:-3] != key.shape[:-3]:
             return None
