@@ -70,7 +70,8 @@ class Policy:
             another dimension than the last.
         filter_window: elements of the largest window of a convolution of single channels that kernels compute; 0: all
             convolutions are operators that run as a whole.
-        streams: is a large matrix that is multiplied by one vector loaded in a kernel that goes on with the products?
+        streams: bytes of the widest elements of a large matrix that is multiplied by one vector in a kernel which goes
+            on with the products, rather than by an operator. 0: none is.
             Otherwise a library does that.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
         scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
@@ -113,7 +114,7 @@ class Policy:
     scatters: bool = False
     scatters_in_order: bool = False
     filter_window: int = 0
-    streams: bool = False
+    streams: int = 0
     scans: frozenset[str] = frozenset()
     scans_in_order: bool = True
     scanned_across: bool = False
@@ -128,11 +129,12 @@ class Policy:
 CPU = Policy(
     short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
     split_loop=8, positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
+    streams=2,
 )  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
     single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024, recompute=8,
     fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81,
-    streams=True, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=True,
+    streams=8, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

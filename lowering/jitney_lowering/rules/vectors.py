@@ -2,7 +2,8 @@
 
 A library would be given a matrix that is written to memory for it: one that is dequantised, repeated for several heads,
 or put together. A sum takes each of its elements as it is computed, once. Of a large matrix in memory a GPU's library
-reads no more in a second, and what comes before and after the product would be kernels of their own.
+reads no more in a second, and what comes before and after the product would be kernels of their own; that of CPUs takes
+1.1 to 2.5 times as long for halves (4,096 x 4,096 of bfloat16, a Zen 4 thread: 3.3 ms for 1.5).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _lies(x: Tensor) -> bool:
 def _streams(call: Call, matrix: Tensor, is_right: bool) -> bool:
     """Has it many long rows, one after the other in memory, for each of which there is one result?"""
     lies, hint = matrix.strided, call.builder.sizes.hint
-    if not call.builder.policy.streams or lies is None:
+    if matrix.dtype.itemsize > call.builder.policy.streams or lies is None:
         return False
     along, across = (-2, -1) if is_right else (-1, -2)
     long, many = hint(lies.size[along]) >= LONG, hint(lies.size[across]) >= MANY

@@ -52,3 +52,15 @@ def test_products_of_other_types_are_left_to_libraries(fn: Callable[..., torch.T
 def test_products_of_nothing() -> None:
     lowered(PRODUCTS["mv"], torch.ones(0, 0), torch.ones(0), whole=None)
     lowered(lambda a, b: a @ b, torch.ones(3, 0), torch.ones(0), whole=None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_large_matrices_of_halves_by_one_row_are_sums(dtype: torch.dtype) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, w, b).relu()
+
+    x, w, b = torch.randn(1, 520), torch.randn(1100, 520), torch.randn(1100)
+    given = [t.to(dtype) for t in (x, w, b)]
+    lowered(fn, *given, whole=[] if dtype is not torch.float32 else None)
+    own, eager, exact = jitney.compile(fn, backend="llvm_cpu")(*given), fn(*given), fn(*(t.double() for t in given))
+    assert (own - exact).abs().max() <= 1.5 * (eager - exact).abs().max()
