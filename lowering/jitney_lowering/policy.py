@@ -129,7 +129,7 @@ class Policy:
 CPU = Policy(
     short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
     split_loop=8, positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
-    streams=2,
+    streams=2, packed=True,
 )  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,

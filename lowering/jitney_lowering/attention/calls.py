@@ -149,9 +149,9 @@ class _Call:
         wanted = _stand(self.node)
         if _stand(last).stride() == wanted.stride():
             return last
-        order = sorted(range(wanted.dim()), key=lambda n: (-wanted.stride(n), -wanted.size(n)))
+        order = sorted(range(wanted.dim()), key=lambda n: (wanted.stride()[n], wanted.size()[n]), reverse=True)
         flat = writer.method("flatten", writer.method("permute", last, order))
-        turned = writer.method("view", flat, [wanted.size(n) for n in order])
+        turned = writer.method("view", flat, [wanted.size()[n] for n in order])
         return writer.method("permute", turned, [order.index(n) for n in range(wanted.dim())])
 
 

@@ -307,7 +307,8 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
         inner = args[0]
         if isinstance(inner, Apply) and inner.op == "cast" and holds(inner.dtype, inner.args[0].dtype):
             first = inner.args[0].dtype
-            if first.is_floating_point or first in (torch.bool, result):  # integers may be rounded twice on the way
+            exact = first.is_floating_point or first is torch.bool or holds(result, first)
+            if exact:  # other integers may be rounded twice on the way
                 args = inner.args  # through a type that holds every value of the first one
         if args[0].dtype is result:
             return args[0]
@@ -391,7 +392,8 @@ def holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
     if narrow.is_floating_point:
         return wide.is_floating_point and torch.promote_types(wide, narrow) is wide
     if wide.is_floating_point:
-        return torch.iinfo(narrow).bits <= {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(wide, 8) - 1
+        digits = {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(wide, 8)
+        return torch.iinfo(narrow).bits - narrow.is_signed <= digits
     return wide is not torch.bool and torch.promote_types(wide, narrow) is wide
 
 
