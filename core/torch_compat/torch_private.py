@@ -247,12 +247,6 @@ def program_kernels() -> list[str]:
     return sorted(k for k in python_kernels if k.startswith("aten/") and not k.endswith("/Meta") and k not in own)
 
 
-def made_without_grad(tensor: torch.Tensor) -> bool:
-    """Is it a view that was made in ``no_grad``, of which autograd takes note even where nothing requires grad?"""
-    made = _C._autograd._get_creation_meta
-    return tensor._is_view() and made(tensor) == _C._autograd.CreationMeta.NO_GRAD_MODE
-
-
 def storage_of(tensor: torch.Tensor) -> int:
     """The address of the object that holds a tensor's memory."""
     return int(tensor.untyped_storage()._cdata)

@@ -20,7 +20,7 @@ from jitney.aot.trace import functionalization, subclass_tracing
 from jitney.aot.trace.sizes import is_symbolic
 from jitney.aot.trace.subclass_tracing import Before
 from jitney.aot.trace.tracer import AtenTracer
-from jitney.torch_compat import torch_private
+from jitney.torch_compat.views import has_lost_history, made_by_function, made_without_grad
 
 GRADIENT_TYPES = (
     torch.float16,
@@ -297,7 +297,7 @@ class Results:
         """
         if value._base is None or not value.requires_grad or is_hidden(value):
             return False
-        if overlaps_itself(value.shape, value.stride()):
+        if overlaps_itself(value.shape, value.stride()) or made_by_function(value):
             return False
         steps = self._steps(self._node(value), self._node(value._base))
         return steps is not None and all(step.item is None for step in steps)
@@ -308,6 +308,8 @@ class Results:
     # ------------------------------------------------------------------ views
 
     def _view(self, value: Any, reference: Argument | Output, base: Any) -> View | Output:
+        if has_lost_history(value):
+            raise NotSplit("a view that autograd does not know, of a tensor that was written to since")
         steps = self._steps(self._node(value), self._node(base))
         if steps is None:
             raise NotSplit("a result that shares memory with another tensor and is no view of it")
@@ -322,7 +324,10 @@ class Results:
             steps = (Step((torch.ops.aten.alias if value.requires_grad else torch.ops.aten.detach).default, ()),)
         if seen and _is_of_function(value, base, len(steps)):
             return self._alias(value, View(reference, steps))
-        quiet = torch_private.made_without_grad(value)
+        several = any(step.item is not None for step in steps)  # autograd forbids to write to such by itself
+        if self.ambient_grad and not several and made_by_function(value):
+            raise NotSplit("a view that an autograd.Function gives back without a history")
+        quiet = made_without_grad(value)
         unseen = self.ambient_grad and quiet  # the caller may want its base's gradient
         detached = bool(not cut_off and (unseen or (base.requires_grad and not seen)))
         return View(reference, steps, detached, attached=bool(seen and not self.ambient_grad and not quiet))
@@ -447,10 +452,7 @@ def is_hidden(value: Any) -> bool:
     """Is it a view, made where autograd does not look, of a tensor that requires grad?"""
     if value._base is None or not value._base.requires_grad:
         return False
-    try:
-        return value.grad_fn is None
-    except RuntimeError:  # its base was written to since then, where autograd looked
-        return True
+    return has_lost_history(value) or value.grad_fn is None
 
 
 def _is_of_function(value: Any, base: Any, steps: int) -> bool:

@@ -1,0 +1,28 @@
+"""What autograd notes of a view: how it was made, and whether it may still be used."""
+
+from __future__ import annotations
+
+import torch
+from torch import _C
+
+# In which mode, or by what, a view was made: looked at where it or its base is written to.
+_creation, _Creation = _C._autograd._get_creation_meta, _C._autograd.CreationMeta
+
+
+def made_without_grad(tensor: torch.Tensor) -> bool:
+    """Is it a view that was made in ``no_grad``, of which autograd takes note even where nothing requires grad?"""
+    return tensor._is_view() and _creation(tensor) == _Creation.NO_GRAD_MODE
+
+
+def made_by_function(tensor: torch.Tensor) -> bool:
+    """Is it a view that an ``autograd.Function`` has made, or an operator with several results?"""
+    return tensor._is_view() and _creation(tensor) in (_Creation.IN_CUSTOM_FUNCTION, _Creation.MULTI_OUTPUT_NODE)
+
+
+def has_lost_history(tensor: torch.Tensor) -> bool:
+    """Is it a view, made where autograd does not look, whose base was written to since? Eager forbids to use it."""
+    try:
+        tensor.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
