@@ -149,6 +149,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
                 trace = functools.partial(functional, decompositions=request.decompositions)
                 traced = request.captured_pass(module, inputs, trace)
             joint = trace_joint(traced, inputs, request.decompositions)
+            if not torch.is_inference_mode_enabled() and any(inputs[u.input].is_inference() for u in joint.updates):
+                raise NotSplit("a tensor of inference mode is written to outside of it")
     except NotSplit as refusal:
         filename, line = request.location
         events.emit(events.GraphKept(request.frame, filename, line, request.backend, refusal.reason))

@@ -265,6 +265,8 @@ def dispatch_keys(tensor: torch.Tensor) -> str:
 
 # The base of what records operators as they are dispatched.
 TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+# Takes tensors, and how often each is to have been written to.
+set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = _C._autograd._unsafe_set_version_counter
 # Copies many tensors in one call.
 foreach_copy: Callable[..., Any] = torch._foreach_copy_
 _functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active

@@ -19,6 +19,11 @@ def made_by_function(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and _creation(tensor) in (_Creation.IN_CUSTOM_FUNCTION, _Creation.MULTI_OUTPUT_NODE)
 
 
+def is_restricted(tensor: torch.Tensor) -> bool:
+    """Is it a view that autograd forbids to use once it was written to?"""
+    return tensor._is_view() and _creation(tensor) != _Creation.DEFAULT
+
+
 def has_lost_history(tensor: torch.Tensor) -> bool:
     """Is it a view, made where autograd does not look, whose base was written to since? Eager forbids to use it."""
     try:

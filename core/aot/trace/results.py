@@ -7,7 +7,7 @@ made again from the real tensors by the caller; inputs that were written to get 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,7 @@ class Update:
         at: the output that is its new value; None if only its shape changes.
         tracked: does autograd see the write?
         silent: does not even the version counter see it (``.data``)?
+        writes: how often the version counter sees it.
         geometry: its new (size, stride), if its shape changes; numbers, and Output for symbolic ones.
     """
 
@@ -130,6 +131,7 @@ class Update:
     at: int | None
     tracked: bool
     silent: bool = False
+    writes: int = 1
     geometry: tuple[Any, Any] | None = None
 
 
@@ -144,7 +146,7 @@ class Results:
         before: what is needed of each input from before the program ran.
         returned: its results.
         ambient_grad: was grad mode on where the program began?
-        uncounted: memory that is written to by operations on lists, of whose versions functionalization loses count.
+        uncounted: how often memory is written to by operations on lists, of which functionalization loses count.
     """
 
     tracer: AtenTracer
@@ -153,13 +155,14 @@ class Results:
     before: list[Before]
     returned: tuple[Any, ...]
     ambient_grad: bool
-    uncounted: Set[int]
+    uncounted: Mapping[int, int]
     outputs: list[Any] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)  # positions of outputs that are results, or what results are views of
     # Outputs in the memory of an argument whose history an autograd.Function has made: what they are views of.
     aliases: dict[int, View] = field(default_factory=dict)
+    restricted: set[int] = field(default_factory=set)  # outputs to which autograd forbids to write, as to views
 
     def __post_init__(self) -> None:
         self._values: dict[int, Any] = {}  # position in outputs -> functional tensor
@@ -254,6 +257,8 @@ class Results:
         if at is None:
             at = self._append(self._node(value), value)
             self._at[id(value)] = at
+            if made_by_function(value):
+                self.restricted.add(at)
             if value._base is None:
                 self.fresh.add(at)
         return at
@@ -297,7 +302,7 @@ class Results:
         """
         if value._base is None or not value.requires_grad or is_hidden(value):
             return False
-        if overlaps_itself(value.shape, value.stride()) or made_by_function(value):
+        if overlaps_itself(value.shape, value.stride()):
             return False
         steps = self._steps(self._node(value), self._node(value._base))
         return steps is not None and all(step.item is None for step in steps)
@@ -325,9 +330,7 @@ class Results:
         if seen and _is_of_function(value, base, len(steps)):
             return self._alias(value, View(reference, steps))
         several = any(step.item is not None for step in steps)  # autograd forbids to write to such by itself
-        if self.ambient_grad and not several and made_by_function(value):
-            raise NotSplit("a view that an autograd.Function gives back without a history")
-        quiet = made_without_grad(value)
+        quiet = made_without_grad(value) or (not seen and not several and made_by_function(value))
         unseen = self.ambient_grad and quiet  # the caller may want its base's gradient
         detached = bool(not cut_off and (unseen or (base.requires_grad and not seen)))
         return View(reference, steps, detached, attached=bool(seen and not self.ambient_grad and not quiet))
@@ -424,18 +427,26 @@ class Results:
                 raise NotSplit("an extension's graph writes to its inputs")
             if any(view.base == Argument(i) for view in self.aliases.values()):
                 raise NotSplit("an autograd.Function gives back an argument that is written to")
+            writes = self._writes(value, before.version)
             self.updates.append(
                 Update(
                     i,
                     self._append_update(value) if written else None,
                     tracked=tracked,
-                    silent=functionalization.version(value) == before.version >= 0 and not self._is_uncounted(value),
+                    silent=not writes and before.version >= 0,
+                    writes=writes,
                     geometry=self._geometry(before) if shaped else None,
                 )
             )
 
-    def _is_uncounted(self, value: Any) -> bool:
-        return functionalization.storage_of(value) in self.uncounted
+    def _writes(self, value: Any, before: int = 0) -> int:
+        """How often it has been written to, as its version counter sees it, since that was ``before``."""
+        return functionalization.version(value) - before + self.uncounted.get(functionalization.storage_of(value), 0)
+
+    def versions(self) -> dict[int, int]:
+        """How often what it gives back has been written to, by the position of the output; not where never."""
+        made = {at: self._writes(value) for at, value in self._values.items() if self._at.get(id(value)) == at}
+        return {at: count for at, count in made.items() if count > 0 and at not in self.aliases}
 
     def _input(self, at: int) -> fx.Node:
         place = self.entrance.layout.inputs[at]

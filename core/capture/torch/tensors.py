@@ -559,7 +559,8 @@ class Tracer(TorchFunctionMode):
         if found is None:
             return value
         with torch_private.without_modes():
-            if metadata.version_of(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
+            same = metadata.version_of(value) == self.versions[id(value)] and not metadata.is_reshaped(value, found[0])
+            if same and value.requires_grad == found[0].requires_grad:
                 return value
             return self.symbols.again(value, found[0])
 
