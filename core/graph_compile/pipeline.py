@@ -37,6 +37,7 @@ from jitney.graph_compile.masked_writes import without_masked_writes
 from jitney.graph_compile.sized_graphs import SizedGraph, unknown_dims
 from jitney.graph_compile.sized_serialization import read_graph
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
+from jitney.graph_compile.undo import undoing
 from jitney.guards.frozen import can_freeze
 from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.global_state import StateKeeper
@@ -108,6 +109,8 @@ def graph_function(
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
     else:
         compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze, emitted.restarts)
+    if emitted.undone and (at or backend.backend.level != "aten" or getattr(compiled, "__self__", None) is not None):
+        compiled = undoing(compiled, emitted.undone)
     if kind == "inference" or not registry.changes_graphs():
         for _, reference in emitted.origins:
             if reference is not None:
