@@ -283,7 +283,7 @@ class Results:
         """
         roots: list[Any] = []
         for member in group:
-            root = member if member._base is None else member._base
+            root = _family(member)
             if not any(root is r for r in roots):
                 roots.append(root)
         if len(group) == 1 and (not self._sees_grad() or self._alone(value)):
@@ -323,9 +323,9 @@ class Results:
         seen = value.requires_grad and not hidden
         if seen and (cut_off or not base.requires_grad):
             raise NotSplit("a tensor that it makes requires grad by itself")
-        if base.requires_grad and not value.requires_grad and not hidden and not cut_off:  # .data
-            steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
-        if not steps:  # the same elements, another tensor: ``.data``, also of what requires grad later on
+        if not cut_off and not value.requires_grad and _family(value) is not _family(base):  # which nobody has recorded
+            steps, cut_off = (Step(torch.ops.aten.data.default, ()), *steps), True
+        if not steps:  # the same elements, another tensor, such as the data of what requires grad later on
             steps = (Step((torch.ops.aten.alias if value.requires_grad else torch.ops.aten.detach).default, ()),)
         if seen and _is_of_function(value, base, len(steps)):
             return self._alias(value, View(reference, steps))
@@ -464,6 +464,11 @@ def is_hidden(value: Any) -> bool:
     if value._base is None or not value._base.requires_grad:
         return False
     return has_lost_history(value) or value.grad_fn is None
+
+
+def _family(value: Any) -> Any:
+    """The tensor whose views autograd knows as such, this one or a view of it; ``x.data`` is of none but its own."""
+    return value if value._base is None else value._base
 
 
 def _is_of_function(value: Any, base: Any, steps: int) -> bool:
