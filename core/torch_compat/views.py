@@ -19,9 +19,12 @@ def made_by_function(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and _creation(tensor) in (_Creation.IN_CUSTOM_FUNCTION, _Creation.MULTI_OUTPUT_NODE)
 
 
-def is_restricted(tensor: torch.Tensor) -> bool:
-    """Is it a view that autograd forbids to use once it was written to?"""
-    return tensor._is_view() and _creation(tensor) != _Creation.DEFAULT
+def is_restricted(tensor: torch.Tensor, tracked: bool) -> bool:
+    """Is it a view that autograd forbids to write to, or to use then? ``tracked``: does it see the write?"""
+    base = tensor._base
+    if base is None:
+        return False
+    return _creation(tensor) != _Creation.DEFAULT or (tracked and base.is_leaf and base.requires_grad)
 
 
 def has_lost_history(tensor: torch.Tensor) -> bool:

@@ -304,11 +304,16 @@ class Glue:
 
     def _forbidden(self, arguments: str) -> list[str]:
         """Views which autograd forbids to write to: the operator that reads them next raises."""
-        quiet = [u.input for u in self.joint.updates if not u.tracked and not u.silent]
-        written = [i for i in quiet if self.inputs[i].requires_grad and not self.inputs[i].is_leaf]
+        views = [u for u in self.joint.updates if not u.silent and self._may_be_view(self.inputs[u.input])]
+        written = [(u.input, u.tracked) for u in views if u.tracked or self.inputs[u.input].requires_grad]
         self.namespace["_restricted"] = is_restricted
-        asked = " or ".join(f"_restricted(a{i})" for i in written)
+        asked = " or ".join(f"_restricted(a{i}, {tracked})" for i, tracked in written)
         return [f"if {asked}: return _eagerly({arguments})"] if written else []
+
+    @staticmethod
+    def _may_be_view(value: Any) -> bool:
+        """A leaf that requires grad is none of anything that does."""
+        return not (value.requires_grad and value.is_leaf)
 
     def _without_derivative(self, arguments: str) -> list[str]:
         """Arguments behind which the engine raises if it comes there, for no gradient too."""

@@ -70,6 +70,6 @@ def undoing(compiled: Callable[..., Sequence[Any]], written: Sequence[int]) -> C
             raise Unwritten(error) from error
 
     run.__dict__[RECIPE] = lambda writer: call(
-        "jitney.graph_compile.undo:undoing", writer.ref(compiled), writer.ref(tuple(written))
+        "jitney.backends.undo:undoing", writer.ref(compiled), writer.ref(tuple(written))
     )
     return run
