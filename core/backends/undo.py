@@ -12,6 +12,7 @@ from jitney.backends.faults import Unwritten
 from jitney.cache.recipes import RECIPE, call
 from jitney.errors import JitneyError
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.views import has_lost_history
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,27 @@ class Before:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Before:
         """As it is now."""
-        return cls(tensor, tensor.detach().clone(), _facts(tensor), 0 if tensor.is_inference() else tensor._version)
+        return cls(tensor, _memory(tensor).clone(), _facts(tensor), 0 if tensor.is_inference() else tensor._version)
 
     def put_back(self) -> None:
         """Make it hold the same again."""
-        self.tensor.data.copy_(self.copy)
+        _memory(self.tensor).copy_(self.copy)
         if not self.tensor.is_inference():
             torch_private.set_versions((self.tensor,), (self.version,))
 
 
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The data, each element once: what is expanded could not be copied to."""
+    data = tensor.data
+    if any(step == 0 and size > 1 for size, step in zip(data.shape, data.stride(), strict=True)):
+        span = 1 + sum((size - 1) * step for size, step in zip(data.shape, data.stride(), strict=True))
+        return data.as_strided((span,), (1,)) if data.numel() else data
+    return data
+
+
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.requires_grad, tensor.grad_fn if tensor.requires_grad else None
+    history = tensor.grad_fn if tensor.requires_grad and not has_lost_history(tensor) else None
+    return tensor.shape, tensor.stride(), tensor.requires_grad, history
 
 
 def undoing(compiled: Callable[..., Sequence[Any]], written: Sequence[int]) -> Callable[..., Sequence[Any]]:
