@@ -265,6 +265,9 @@ def dispatch_keys(tensor: torch.Tensor) -> str:
 
 # The base of what records operators as they are dispatched.
 TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+# In which mode, or by what, a view was made: autograd looks at it where the view or its base is written to.
+creation_of: Callable[[torch.Tensor], Any] = _C._autograd._get_creation_meta
+Creation: Any = _C._autograd.CreationMeta
 # Takes tensors, and how often each is to have been written to.
 set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = _C._autograd._unsafe_set_version_counter
 # Copies many tensors in one call.

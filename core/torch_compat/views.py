@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import _C
 
-# In which mode, or by what, a view was made: looked at where it or its base is written to.
-_creation, _Creation = _C._autograd._get_creation_meta, _C._autograd.CreationMeta
+from jitney.torch_compat.torch_private import Creation, creation_of
 
 
 def made_without_grad(tensor: torch.Tensor) -> bool:
     """Is it a view that was made in ``no_grad``, of which autograd takes note even where nothing requires grad?"""
-    return tensor._is_view() and _creation(tensor) == _Creation.NO_GRAD_MODE
+    return tensor._is_view() and creation_of(tensor) == Creation.NO_GRAD_MODE
 
 
 def made_by_function(tensor: torch.Tensor) -> bool:
     """Is it a view that an ``autograd.Function`` has made, or an operator with several results?"""
-    return tensor._is_view() and _creation(tensor) in (_Creation.IN_CUSTOM_FUNCTION, _Creation.MULTI_OUTPUT_NODE)
+    return tensor._is_view() and creation_of(tensor) in (Creation.IN_CUSTOM_FUNCTION, Creation.MULTI_OUTPUT_NODE)
 
 
 def is_restricted(tensor: torch.Tensor, tracked: bool) -> bool:
@@ -24,7 +22,7 @@ def is_restricted(tensor: torch.Tensor, tracked: bool) -> bool:
     base = tensor._base
     if base is None:
         return False
-    return _creation(tensor) != _Creation.DEFAULT or (tracked and base.is_leaf and base.requires_grad)
+    return creation_of(tensor) != Creation.DEFAULT or (tracked and base.is_leaf and base.requires_grad)
 
 
 def has_lost_history(tensor: torch.Tensor) -> bool:
