@@ -56,7 +56,9 @@ def _unseen(x: torch.Tensor, w: torch.Tensor) -> Any:
     with torch.no_grad():
         w.add_(1)
         w.mul_(2)
-    return x * 2
+    data = x.data
+    data.mul_(2)
+    return x * 2, data, x.mul_(3).data
 
 
 def _reshaped(x: torch.Tensor, w: torch.Tensor) -> Any:

@@ -174,6 +174,8 @@ class ResultLines:
             text = f"{self.several[key]}[{step.item}]"
         self.taken.add(text)  # a second result is another tensor
         self._scoped(f"v{i} = {text}", False, result.detached, result.attached)
+        if result.writes > 0:
+            self.lines.append(self.glue.increment([f"v{i}"] * result.writes))
         return f"v{i}"
 
 

@@ -86,12 +86,14 @@ class View:
     Args:
         detached: autograd shall not see it.
         attached: autograd shall see it, though grad mode is off where the graph begins.
+        writes: how often its version counter sees a write, where that is its own.
     """
 
     base: Argument | Output | Shown
     steps: tuple[Step, ...]
     detached: bool = False
     attached: bool = False
+    writes: int = 0
 
 
 Result = Constant | Output | Outer | Argument | View
@@ -323,7 +325,8 @@ class Results:
         seen = value.requires_grad and not hidden
         if seen and (cut_off or not base.requires_grad):
             raise NotSplit("a tensor that it makes requires grad by itself")
-        if not cut_off and not value.requires_grad and _family(value) is not _family(base):  # which nobody has recorded
+        data = not cut_off and not value.requires_grad and _family(value) is not _family(base)
+        if data:  # of which there is no node
             steps, cut_off = (Step(torch.ops.aten.data.default, ()), *steps), True
         if not steps:  # the same elements, another tensor, such as the data of what requires grad later on
             steps = (Step((torch.ops.aten.alias if value.requires_grad else torch.ops.aten.detach).default, ()),)
@@ -333,7 +336,8 @@ class Results:
         quiet = made_without_grad(value) or (not seen and not several and made_by_function(value))
         unseen = self.ambient_grad and quiet  # the caller may want its base's gradient
         detached = bool(not cut_off and (unseen or (base.requires_grad and not seen)))
-        return View(reference, steps, detached, attached=bool(seen and not self.ambient_grad and not quiet))
+        attached = bool(seen and not self.ambient_grad and not quiet)
+        return View(reference, steps, detached, attached, self._writes(value) if data else 0)
 
     def _alias(self, value: Any, view: View) -> Output:
         """A result of an autograd.Function that gives back its argument, or a view of it: its backward is the graph's.
