@@ -63,7 +63,28 @@ def _fails(x: torch.Tensor) -> Any:
     return torch.linalg.cholesky(-torch.eye(3) * x[0])
 
 
-PROGRAMS = [_maximum_of_nothing, _before_the_write, _index, _a_finally, _in_a_callee]
+def _unseen_by_versions(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    x.data.add_(1)
+    try:
+        return x[mask].max()
+    except RuntimeError:
+        return x * 2
+
+
+def _of_shared_memory(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    rows = x[:1].expand(2)
+    return _maximum_of_nothing(x, mask), rows.sum()
+
+
+PROGRAMS = [
+    _unseen_by_versions,
+    _of_shared_memory,
+    _maximum_of_nothing,
+    _before_the_write,
+    _index,
+    _a_finally,
+    _in_a_callee,
+]
 
 
 def _run(f: Callable[..., Any]) -> list[Any]:
@@ -83,6 +104,33 @@ def _run(f: Callable[..., Any]) -> list[Any]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_handler_gets_the_exception(program: Any, backend: str) -> None:
     torch.testing.assert_close(_run(compile_fn(program, backend=backend)), _run(program), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_tensors_of_inference_mode(backend: str) -> None:
+    """They count no writes, which are not done twice all the same."""
+
+    def told(f: Callable[..., Any]) -> list[Any]:
+        with torch.inference_mode():
+            x = torch.ones(3)
+            return [f(x, torch.zeros(3, dtype=torch.bool)), x]
+
+    torch.testing.assert_close(told(compile_fn(_maximum_of_nothing, backend=backend)), told(_maximum_of_nothing))
+
+
+def test_an_expanded_argument() -> None:
+    def f(rows: torch.Tensor, mask: torch.Tensor) -> Any:
+        rows[0].add_(1)
+        try:
+            return rows[mask].max()
+        except RuntimeError:
+            return rows * 2
+
+    def told(f: Callable[..., Any]) -> list[Any]:
+        rows = torch.ones(3).expand(2, 3)
+        return [f(rows, torch.zeros(2, 3, dtype=torch.bool)), rows]
+
+    torch.testing.assert_close(told(compile_fn(f, backend="eager")), told(f))
 
 
 def test_an_exception_after_a_write_that_autograd_has_seen() -> None:
