@@ -268,8 +268,12 @@ TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
 # In which mode, or by what, a view was made: autograd looks at it where the view or its base is written to.
 creation_of: Callable[[torch.Tensor], Any] = _C._autograd._get_creation_meta
 Creation: Any = _C._autograd.CreationMeta
+# Counts a write to each of these tensors: ``torch.autograd.graph.increment_version`` without its look at the argument.
+increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _C._increment_version
 # Takes tensors, and how often each is to have been written to.
-set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = _C._autograd._unsafe_set_version_counter
+set_version_counters: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = (
+    _C._autograd._unsafe_set_version_counter
+)
 # Copies many tensors in one call.
 foreach_copy: Callable[..., Any] = torch._foreach_copy_
 _functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active
