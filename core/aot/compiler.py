@@ -34,6 +34,7 @@ from jitney.aot.runtime.subclass_glue import WrappedGlue
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace.joint import Joint, trace_joint
 from jitney.backends.faults import captured_fallback, with_blame
+from jitney.backends.undo import undoing
 from jitney.config import config
 from jitney.torch_compat.global_state import TRACING, without_anomaly_mode
 
@@ -115,6 +116,7 @@ class AotRequest:
         joint_pass: changes the functional graph before it is cut.
         ahead: is the backward, for gradients of all results, compiled now rather than when it is first called?
         restarts: does the frame run eagerly where the graph raises ``faults.Unwritten``?
+        undone: inputs whose writes are undone before that where the graph runs as it was captured.
     """
 
     backend: str
@@ -130,6 +132,7 @@ class AotRequest:
     joint_pass: Callable[[fx.Graph], None] | None = None
     ahead: bool = False
     restarts: bool = False
+    undone: tuple[int, ...] = ()
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -149,6 +152,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
                 trace = functools.partial(functional, decompositions=request.decompositions)
                 traced = request.captured_pass(module, inputs, trace)
             joint = trace_joint(traced, inputs, request.decompositions)
+            if not torch.is_inference_mode_enabled() and any(inputs[u.input].is_inference() for u in joint.updates):
+                raise NotSplit("a tensor of inference mode is written to outside of it")
     except NotSplit as refusal:
         filename, line = request.location
         events.emit(events.GraphKept(request.frame, filename, line, request.backend, refusal.reason))
@@ -332,7 +337,8 @@ def _glued(
         glue.draws = sorted({str(d) for n in joint.graph.nodes if is_random(n) for d in _devices(n)})
         glue.failed = captured_fallback(module.forward, lambda error: request.failure(error, kind), request.restarts)
     with events.phase("aot glue", request.frame):
-        run = glue.build(forward, backward, module.forward)
+        eagerly = undoing(module.forward, request.undone) if request.undone else module.forward
+        run = glue.build(forward, backward, eagerly)
     events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))
     return run
 

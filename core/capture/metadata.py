@@ -13,6 +13,7 @@ import torch
 
 from jitney.capture import original_functions
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 # Methods, attributes and functions whose answers follow from what is guarded.
 FOLLOWING = frozenset(
@@ -101,6 +102,15 @@ def version_of(fake: Any) -> int:
     """How often the tensor was written to; tensors made in inference mode do not know."""
     with torch_private.DisableTorchFunction():
         return -1 if fake.is_inference() else int(fake._version)
+
+
+def is_reshaped(fake: Any, real: torch.Tensor) -> bool:
+    """Has a tensor of inference mode, which counts no writes, got another shape?"""
+    with torch_private.DisableTorchFunction():
+        if not fake.is_inference():
+            return False
+        shape, stride = ([hint(n) for n in sizes] for sizes in (fake.shape, fake.stride()))
+        return shape != [*real.shape] or stride != [*real.stride()]
 
 
 def storage(fake: Any) -> int:

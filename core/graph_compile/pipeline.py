@@ -27,6 +27,7 @@ from jitney.backends.extension_calls import graph_check
 from jitney.backends.faults import Unwritten, error_text, raises_too
 from jitney.backends.hookspecs import GraphCheck
 from jitney.backends.registry import registry
+from jitney.backends.undo import undoing
 from jitney.capture.codegen.emit import Emitted
 from jitney.capture.codegen.graph_runner import checked_once, keeping_state
 from jitney.config import config
@@ -107,7 +108,9 @@ def graph_function(
         frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
     else:
-        compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze, emitted.restarts)
+        compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze, emitted)
+    if emitted.undone and (at or backend.backend.level != "aten" or getattr(compiled, "__self__", None) is not None):
+        compiled = undoing(compiled, emitted.undone)  # which runs as captured, or in pieces
     if kind == "inference" or not registry.changes_graphs():
         for _, reference in emitted.origins:
             if reference is not None:
@@ -142,7 +145,7 @@ def _compiled(
     request: CompileRequest,
     code: CodeType,
     frozen: Frozen | None,
-    restarts: bool = False,
+    emitted: Emitted | None = None,
 ) -> Callable[..., Sequence[Any]]:
     wanted = config.repro_after or backend.own.crosscheck
     check = graph_check(graph, inputs, backend, request) if wanted else None
@@ -155,7 +158,7 @@ def _compiled(
             if registry.changes_graphs():  # an extension was told of this graph, and not of others within
                 return graph.forward
             return over_compiled(graph, functools.partial(_branch, backend, request, code)).forward
-        make = functools.partial(_through_aot, graph, inputs, backend, request, code, check, frozen, restarts)
+        make = functools.partial(_through_aot, graph, inputs, backend, request, code, check, frozen, emitted)
     else:
         make = functools.partial(backend.compile, graph, inputs, request)
     return make() if check is None else check.compiled(make)
@@ -180,13 +183,15 @@ def _through_aot(
     code: CodeType,
     check: GraphCheck | None,
     frozen: Frozen | None,
-    restarts: bool,
+    emitted: Emitted | None,
 ) -> Callable[..., Sequence[Any]]:
     """A graph through AOT; what goes wrong there but for the backend is a bug of ours, and said to be one."""
     as_given = graph.forward
     try:
         with events.step(2, "aot", request.frame):
-            asked = dataclasses.replace(aot_request(backend, request, code, check), restarts=restarts and check is None)
+            asked = aot_request(backend, request, code, check)
+            if emitted is not None and check is None:
+                asked = dataclasses.replace(asked, restarts=emitted.restarts, undone=emitted.undone)
             if backend.own.freeze and frozen is not None:
                 asked = dataclasses.replace(asked, freezing=_freezing(request, frozen))
             return compile_graph(graph, inputs, asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -42,36 +41,37 @@ _STARTER: Any = getattr(torch_private.start_of_pass, "__code__", None)
 _ASKED = 3
 
 
-def asked_for() -> Sequence[Any] | None:
-    """By what the pass of the engine in which a node is running is asked for gradients: tensors, edges; none: by all.
+def asked_for() -> list[tuple[Any, int]] | None:
+    """By what the pass of the engine in which a node is running is asked for gradients: edges; none: by all.
 
-    Nodes of a graph on the CPU run in the thread that started the pass, above the frame which did. None where that is
-    not certain: one pass runs within another, or in a thread of the engine's own, which also runs nodes of others.
+    Nodes of a graph on the CPU run in the thread that started the pass, above the frame which did. Where passes run
+    within one another, or a node runs in a thread of the engine's own, which also runs nodes of others: by what all
+    passes that may be meant are asked. None where no such frame is found.
     """
-    if isinstance(threading.current_thread(), threading._DummyThread):
+    started = _passes(sys._getframe(1))
+    if not started or isinstance(threading.current_thread(), threading._DummyThread):
+        started = [found for frame in sys._current_frames().values() for found in _passes(frame)]
+    asked = [frame.f_locals.get("args", ())[_ASKED : _ASKED + 1] for frame in started]
+    if not started or not all(given and isinstance(given[0], (tuple, list)) for given in asked):
         return None
-    started = []
-    frame: FrameType | None = sys._getframe(1)
+    return [edge_of(other) for given in asked for other in given[0]]
+
+
+def _passes(frame: FrameType | None) -> list[FrameType]:
+    """The frames that have started a pass of the engine, among this one and its callers."""
+    found = []
     while frame is not None:
         if frame.f_code is _STARTER:
-            started.append(frame)
+            found.append(frame)
         frame = frame.f_back
-    if len(started) != 1:
-        return None
-    given = started[0].f_locals.get("args", ())
-    asked = given[_ASKED] if len(given) > _ASKED else None
-    return asked if isinstance(asked, (tuple, list)) else None
+    return found
 
 
-def asks_by(asked: Sequence[Any], tensor: torch.Tensor) -> bool:
-    """Is a tensor among what ``asked_for`` gave, itself or by its place in autograd's graph?"""
-    for other in asked:
-        if other is tensor:
-            return True
-        node, number = (other.grad_fn, other.output_nr) if isinstance(other, torch.Tensor) else other[:2]
-        if node is not None and node is tensor.grad_fn and number == tensor.output_nr:
-            return True
-    return False
+def edge_of(asked: Any) -> tuple[Any, int]:
+    """The place in autograd's graph by which a gradient is asked: that of a tensor, or an edge; no node: a leaf."""
+    if not isinstance(asked, torch.Tensor):
+        return asked[0], asked[1]
+    return (None, 0) if asked.is_leaf else (asked.grad_fn, asked.output_nr)
 
 
 def warn_of_cycles() -> None:

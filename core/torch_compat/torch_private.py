@@ -247,12 +247,6 @@ def program_kernels() -> list[str]:
     return sorted(k for k in python_kernels if k.startswith("aten/") and not k.endswith("/Meta") and k not in own)
 
 
-def made_without_grad(tensor: torch.Tensor) -> bool:
-    """Is it a view that was made in ``no_grad``, of which autograd takes note even where nothing requires grad?"""
-    made = _C._autograd._get_creation_meta
-    return tensor._is_view() and made(tensor) == _C._autograd.CreationMeta.NO_GRAD_MODE
-
-
 def storage_of(tensor: torch.Tensor) -> int:
     """The address of the object that holds a tensor's memory."""
     return int(tensor.untyped_storage()._cdata)
@@ -271,6 +265,15 @@ def dispatch_keys(tensor: torch.Tensor) -> str:
 
 # The base of what records operators as they are dispatched.
 TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+# In which mode, or by what, a view was made: autograd looks at it where the view or its base is written to.
+creation_of: Callable[[torch.Tensor], Any] = _C._autograd._get_creation_meta
+Creation: Any = _C._autograd.CreationMeta
+# Counts a write to each of these tensors: ``torch.autograd.graph.increment_version`` without its look at the argument.
+increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _C._increment_version
+# Takes tensors, and how often each is to have been written to.
+set_version_counters: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = (
+    _C._autograd._unsafe_set_version_counter
+)
 # Copies many tensors in one call.
 foreach_copy: Callable[..., Any] = torch._foreach_copy_
 _functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -429,12 +429,12 @@ class Wrapper:
         """One operator, or the copies at the end, all of them as one."""
         if len(calls) == 1:
             return self._extern(calls[0])
-        targets, sources = (", ".join(self._argument(c.args[n]) for c in calls) for n in (0, 1))
+        targets, sources = (", ".join(self._argument(c.args[n], c.written) for c in calls) for n in (0, 1))
         return [f"{self.constant(torch_private.foreach_copy)}([{targets}], [{sources}])"]
 
     def _extern(self, call: Extern) -> list[str]:
-        arguments = [self._argument(a) for a in call.args]
-        arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
+        arguments = [self._argument(a, call.written) for a in call.args]
+        arguments += [f"{name}={self._argument(a, call.written)}" for name, a in call.kwargs.items()]
         called = self.instead(call) or FACES.get(call.target, call.target)
         text = f"{self.constant(called)}({', '.join(arguments)})"
         names = []
@@ -464,15 +464,16 @@ class Wrapper:
             f"{tensor} = _restride({tensor}, {stride}, {dtype}{conjugated})"
         ]
 
-    def _argument(self, argument: Any) -> str:
+    def _argument(self, argument: Any, written: Set[str] = frozenset()) -> str:
+        """Its text. What the operator writes to it gets with a version counter of its own: the caller counts writes."""
         if isinstance(argument, Number):
             return self.given_floats.get(argument.buffer) or f"{self._strided(argument)}.item()"
         if isinstance(argument, Strided):
-            return self._strided(argument)
+            return self._strided(argument) + (".data" if argument.buffer in written else "")
         if isinstance(argument, Index):
             return self.size(argument)
         if isinstance(argument, (list, tuple)):
-            return f"[{', '.join(self._argument(a) for a in argument)}]"
+            return f"[{', '.join(self._argument(a, written) for a in argument)}]"
         return self.constant(argument)
 
     def _output(self, output: Any) -> str:

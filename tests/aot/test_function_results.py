@@ -89,6 +89,7 @@ ALONE: dict[str, Callable[[torch.Tensor], Any]] = {
     "two": lambda x: (Viewed.apply(x), Scaled.apply(x, 0.5)),
     "beside a loss": lambda x: (y := Viewed.apply(x), (y * y).sum(), x * 2),
     "of what is made": lambda x: Scaled.apply(x.sin(), -2.0),
+    "expanded": lambda x: Viewed.apply(x[:1].expand(3, 4)),
     "no gradient": lambda x: (Marked.apply(x), x * 2),
 }
 

@@ -22,9 +22,11 @@ from jitney.aot.runtime.handed_out import HandedOut
 from jitney.aot.runtime.replay_safety import plan
 from jitney.aot.runtime.result_lines import ResultLines
 from jitney.aot.trace.joint import Joint
-from jitney.aot.trace.results import Argument, Constant, Output, Result, Step
+from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.operator_effects import set_versions
 from jitney.torch_compat.rng_state import RandomStates
+from jitney.torch_compat.views import is_restricted
 
 
 @dataclass
@@ -65,6 +67,8 @@ class Glue:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
         self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own, _underivable=underivable)
+        self.namespace.update(_increment_version=torch_private.increment_version)
+        self.namespace.update(_set_version=set_versions)
         self.namespace.update(_no_autocast=torch_private.DisableAutocast, _foreach_copy_=torch_private.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -90,15 +94,15 @@ class Glue:
         if backward is not None:
             lines += self._function(arguments)
         lines.append(f"def _run({arguments}):")
-        body = self._overlap(arguments)
+        body = self._overlap(arguments) + self._forbidden(arguments)
         body += self._without_derivative(arguments) if backward is not None else []
+        for i in sorted(self.numbered):  # autograd remembers the version of what is saved
+            writes = next(u.writes for u in self.joint.updates if u.input == i)
+            body += [self.increment([f"a{i}"] * writes), f"n{i} = a{i}._version"]
         body += self._tried(self._call(arguments, backward is not None), arguments)
         for update in self.joint.updates:
             if update.geometry is not None:
-                size, stride = map(self.text, update.geometry)
-                ambient, seen = self.joint.ambient_grad, update.tracked
-                line = f"a{update.input}.as_strided_({size}, {stride})"
-                body += self.scoped(line, False, ambient and not seen, seen and not ambient)
+                body += self._reshaped(update)
         body += ResultLines(self, [] if self.cut is None else self.cut.links(self.again)).write()
         values = "".join(f"{self._value(i, result)}, " for i, result in enumerate(self.joint.results))
         for i, (target, args) in enumerate(self.joint.final_state):
@@ -111,6 +115,33 @@ class Glue:
             space["_backward"] = backward
         return assemble(self.source, self.name, space)
 
+    def _reshaped(self, update: Update) -> list[str]:
+        """Lines that give an input its new shape, which the version counter sees as a write."""
+        assert update.geometry is not None
+        size, stride = map(self.text, update.geometry)
+        ambient, seen = self.joint.ambient_grad, update.tracked
+        line = f"a{update.input}.as_strided_({size}, {stride})"
+        lines = self.scoped(line, False, ambient and not seen, seen and not ambient)
+        if update.input in self.numbered:
+            lines.append(f"_set_version((a{update.input},), (n{update.input},))")
+        return lines
+
+    @property
+    def numbered(self) -> frozenset[int]:
+        """Inputs that are saved, whose shape alone changes: they get their version before the forward runs."""
+        saved = {s.at for s in self.saved if s.source == "input"}
+        return frozenset(u.input for u in self.joint.updates if u.at is None and u.input in saved)
+
+    @staticmethod
+    def increment(names: Sequence[str]) -> str:
+        """The call by which version counters see writes, one for each time that a tensor is named."""
+        return f"_increment_version(({''.join(f'{name}, ' for name in names)}))"
+
+    def _versions(self) -> list[str]:
+        """Lines by which results count the writes to them."""
+        names = [f"r[{at}]" for at, count in self.joint.versions.items() for _ in range(count)]
+        return [self.increment(names)] if names else []
+
     def _function(self, arguments: str) -> list[str]:
         """The autograd function's two methods."""
         count = len(self.joint.outputs)
@@ -121,6 +152,7 @@ class Glue:
         body = self.scoped(f"r = _forward({arguments})", self.autocast)
         body.append(f"if {' or '.join(f'r[{i}]._is_view()' for i in range(count) if self._is_tensor(i))}: r = _own(r)")
         body += self._aliases()
+        body += self._versions()
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
@@ -157,8 +189,13 @@ class Glue:
         return lines
 
     def _aliases(self) -> list[str]:
-        """Lines that put outputs into the memory of arguments, where the autograd function gives such back."""
-        lines = ["r = [*r]"] if self.joint.aliases else []
+        """Lines that put outputs into the memory of arguments, where the autograd function gives such back.
+
+        Views of anything that it gives back are those to which autograd forbids to write.
+        """
+        restricted = sorted(self.joint.restricted & self.joint.tangents.keys())
+        lines = ["r = [*r]"] if self.joint.aliases or restricted else []
+        lines += [f"r[{at}] = r[{at}].view_as(r[{at}])" for at in restricted]
         for at, view in self.joint.aliases.items():
             assert isinstance(view.base, Argument)
             text = f"a{view.base.at}"
@@ -193,7 +230,9 @@ class Glue:
         return [f"ctx.{name} = ({''.join(values)})" for name, values in parts.items() if values]
 
     def _place(self, saved: Saved) -> str:
-        return f"a{saved.at}" if saved.source == "input" else f"r[{saved.at}]"
+        if saved.source == "input":
+            return f"a{saved.at}.detach()" if saved.at in self.numbered else f"a{saved.at}"  # it keeps the old shape
+        return f"r[{saved.at}]"
 
     def _is_tensor(self, at: int) -> bool:
         node = self.joint.outputs[at]
@@ -231,7 +270,7 @@ class Glue:
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
         located = "_overlap" in self.namespace and hasattr(self.namespace["_forward"], "located")
         call = f"_forward.located(p, {arguments})" if located else f"_forward({arguments})"
-        return self.scoped(f"r = {call}", self.autocast, quiet)
+        return self.scoped(f"r = {call}", self.autocast, quiet) + self._versions()
 
     def _given(self, i: int) -> str:
         """An input as autograd sees it."""
@@ -263,6 +302,19 @@ class Glue:
         self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
         apart = f"p = _overlap.apart(({''.join(f'a{i}, ' for i in tensors)}))"
         return [apart, f"if p is None: return _eagerly({arguments})"]
+
+    def _forbidden(self, arguments: str) -> list[str]:
+        """Views which autograd forbids to write to: the operator that reads them next raises."""
+        views = [u for u in self.joint.updates if not u.silent and self._may_be_view(self.inputs[u.input])]
+        written = [(u.input, u.tracked) for u in views if u.tracked or self.inputs[u.input].requires_grad]
+        self.namespace["_restricted"] = is_restricted
+        asked = " or ".join(f"_restricted(a{i}, {tracked})" for i, tracked in written)
+        return [f"if {asked}: return _eagerly({arguments})"] if written else []
+
+    @staticmethod
+    def _may_be_view(value: Any) -> bool:
+        """A leaf that requires grad is none of anything that does."""
+        return not (value.requires_grad and value.is_leaf)
 
     def _without_derivative(self, arguments: str) -> list[str]:
         """Arguments behind which the engine raises if it comes there, for no gradient too."""

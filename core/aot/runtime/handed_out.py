@@ -4,7 +4,8 @@ For autograd the graph is one function, and its results know nothing of each oth
 from another one, ``y``, goes through a function of its own, which has a way to ``y`` too. As long as nobody looks at
 what arrives at ``y``, nothing goes that way: the tangent of ``z`` is given to the compiled graph, whose backward
 computes all of it at once. If ``y`` has hooks or retains its gradient, or may be what somebody asks a gradient by, the
-backward is cut there: ``y`` gets its part, and the graph the rest.
+backward is cut there: ``y`` gets its part, and the graph the rest. Somebody may also hold nothing but its place in
+autograd's graph (``torch.autograd.graph.get_gradient_edge``), after ``y`` was written to or dropped: its node tells.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from jitney.aot.runtime.backward import Backward, once, saved_of
 from jitney.aot.runtime.double_backward import DoubleBackward
 from jitney.cache.recipes import Recipe, Writer, call
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.autograd_engine import asked_for, asks_by
+from jitney.torch_compat.autograd_engine import asked_for
 
 Tangents = Sequence[torch.Tensor | None]
+_MARK = "jitney: the run of which a result has this node"
 _PASSES = 32  # of the engine, about which something is remembered: some are nested, some are in other threads
 
 
@@ -42,10 +44,18 @@ class HandedOut:
 
     def add(self, at: int, tensor: torch.Tensor) -> None:
         """The program gets this one."""
-        self._given[at] = _Given(weakref.ref(tensor), tensor._version, type(tensor.grad_fn), tensor.output_nr)
+        node: Any = tensor.grad_fn
+        if getattr(node, "handed", None) is not self:  # an operator's, which knows nothing of the run
+            node.metadata[_MARK] = self
+        self._given[at] = _Given(weakref.ref(tensor), tensor._version, type(node), tensor.output_nr)
+
+    def has(self, node: Any, number: int) -> bool:
+        """Is this the place of a result in autograd's graph? It remains one when the result is gone."""
+        own = getattr(node, "handed", None) is self or node.metadata.get(_MARK) is self
+        return own and any(type(node) is given.node and number == given.number for given in self._given)
 
     def tensors(self) -> list[torch.Tensor | None]:
-        """Those that live, and are as they were handed out: somebody may ask for the gradient by such."""
+        """Those that live, and are as they were handed out."""
         return [given.tensor() for given in self._given]
 
     def decide(self) -> bool:
@@ -69,9 +79,8 @@ class HandedOut:
         """Are there certain gradients that the pass is asked for, those by what was handed out perhaps among them?"""
         if torch_private.will_run(_probe()[1]):
             return False
-        alive = [tensor for tensor in self.tensors() if tensor is not None]
-        asked = asked_for() if alive else None
-        return bool(alive) if asked is None else any(asks_by(asked, tensor) for tensor in alive)
+        asked = asked_for()
+        return asked is None or any(node is not None and self.has(node, number) for node, number in asked)
 
     def cut(self) -> bool:
         """Is the backward of the graph itself cut in this pass, which ends with it?"""

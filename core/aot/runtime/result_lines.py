@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
-
-import torch
 
 from jitney.aot.runtime.handed_out import Link
 from jitney.aot.trace.joint import Joint
@@ -20,11 +18,18 @@ class Text(Protocol):
     namespace: dict[str, Any]
     filled: frozenset[int]
 
+    @property
+    def numbered(self) -> frozenset[int]:
+        """Inputs that have got their version."""
+
     def scoped(self, line: str, *conditions: Any) -> list[str]:
         """The line inside context managers."""
 
     def step(self, base: str, step: Step) -> str:
         """One view operator's call."""
+
+    def increment(self, names: Sequence[str]) -> str:
+        """The call that counts writes."""
 
 
 class ResultLines:
@@ -52,6 +57,7 @@ class ResultLines:
         for update in self.tracked:
             self._update(update)
         self._hidden_updates()
+        self._count((u for u in self.joint.updates if u.at is None), 0)
         for outputs, _ in self.links:
             self._output(outputs[0])
         for i, result in enumerate(self.joint.results):
@@ -78,14 +84,11 @@ class ResultLines:
             assert update.at is not None
             self._output(update.at)
             self._scoped(f"a{update.input}.copy_(r[{update.at}])", False, False, not self.joint.ambient_grad)
+            self._count([update], 1)
 
     def _hidden_updates(self) -> None:
         if not self._first("hidden"):
             return
-        filled = "".join(f"a{u.input}, " for u in self.hidden if u.at in self.glue.filled)
-        if filled:
-            self.glue.namespace["_increment_version"] = torch.autograd.graph.increment_version
-            self.lines.append(f"_increment_version(({filled}))")
         copied = [u for u in self.hidden if u.at not in self.glue.filled]
         guarded = self.joint.ambient_grad and any(self._sees_grad(u) for u in copied)
         if len(copied) == 1:
@@ -94,6 +97,19 @@ class ResultLines:
             targets = ", ".join(map(_written, copied))
             values = ", ".join(f"r[{u.at}]" for u in copied)
             self._scoped(f"_foreach_copy_([{targets}], [{values}])", False, guarded)
+        self._count((u for u in self.hidden if u.at in self.glue.filled), 0)
+        self._count(copied, 1)
+
+    def _count(self, updates: Iterable[Update], counted: int) -> None:
+        """Have version counters see as many writes as in eager; the lines so far have made so many of each."""
+        names = [
+            f"a{u.input}"
+            for u in updates
+            if u.input not in self.glue.numbered
+            for _ in range(u.writes - counted - (u.geometry is not None))
+        ]
+        if names:
+            self.lines.append(self.glue.increment(names))
 
     def _sees_grad(self, update: Update) -> bool:
         value = self.glue.inputs[update.input]
@@ -158,6 +174,8 @@ class ResultLines:
             text = f"{self.several[key]}[{step.item}]"
         self.taken.add(text)  # a second result is another tensor
         self._scoped(f"v{i} = {text}", False, result.detached, result.attached)
+        if result.writes > 0:
+            self.lines.append(self.glue.increment([f"v{i}"] * result.writes))
         return f"v{i}"
 
 

@@ -58,11 +58,11 @@ def paused() -> Iterator[None]:
 def tangent_like(fake_mode: Any, inner: Any) -> Any:
     """A stand-in for a result's gradient, seen by no mode, while functionalizing.
 
-    It has the result's strides; if those are symbolic, its order of dimensions without gaps. ``backward.Tangent`` lays
-    out each gradient so.
+    It has the result's strides; if those are symbolic, or put elements in one place, its order of dimensions without
+    gaps. ``backward.Tangent`` lays out each gradient so.
     """
     stride = list(inner.stride())
-    if any(isinstance(s, torch.SymInt) for s in stride):
+    if any(isinstance(s, torch.SymInt) for s in stride) or overlaps_itself(inner.shape, stride):
         step: Any = 1
         for d in sorted(range(inner.dim()), key=lambda d: -hint(inner.stride(d)))[::-1]:
             stride[d] = step

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +47,9 @@ class Joint:
         outputs: nodes (or numbers) that the forward computes: fresh results, then new values of inputs.
         results: what the caller gets, in terms of ``outputs`` and of its own arguments.
         updates: which inputs are written to.
+        versions: how often outputs, by position, have been written to while they were computed; not where never.
         aliases: of outputs, by position, that autograd is to see as such in the memory of an argument: what they are.
+        restricted: outputs, by position, to which autograd forbids to write: views that an autograd.Function gives.
         tangents: the placeholder of the gradient of an output, by position in ``outputs``; empty for inference.
         gradients: by input: the node of its gradient, None without one.
         intermediates: results that other results are computed from.
@@ -60,7 +63,9 @@ class Joint:
     outputs: list[Any]
     results: list[Result]
     updates: list[Update]
+    versions: dict[int, int] = field(default_factory=dict)
     aliases: dict[int, View] = field(default_factory=dict)
+    restricted: set[int] = field(default_factory=set)
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
     intermediates: list[Intermediate] = field(default_factory=list)
@@ -227,7 +232,9 @@ def _trace(
         results.outputs,
         results.results,
         results.updates,
+        {} if tracer.has_subclasses else results.versions(),
         results.aliases,
+        set() if tracer.has_subclasses else results.restricted - results.aliases.keys(),
         constants=tracer.constants,
         final_state=final_state if keeper.changed() or any(f in DEVICE_CALLS for f, _ in final_state) else [],
         ambient_grad=ambient_grad,
@@ -276,14 +283,16 @@ def _separate(joint: Joint, fresh: set[int]) -> None:
         joint.outputs[at] = copy
 
 
-def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[tuple[Any, ...], list[Any], set[int]]:
+def _run(
+    module: fx.GraphModule, given: list[Any], tracer: AtenTracer
+) -> tuple[tuple[Any, ...], list[Any], Counter[int]]:
     """Call the captured operations, in order.
 
-    Returns the graph's outputs, the calls that changed torch's state, and memory that was written to uncounted.
+    Returns the graph's outputs, the calls that changed torch's state, and how often memory was written to uncounted.
     """
     values: dict[fx.Node, Any] = {}
     state: list[Any] = []
-    uncounted: set[int] = set()
+    uncounted: Counter[int] = Counter()
     arguments = iter(given)
     storages = {functionalization.storage_of(v) for v in given if functionalization.is_wrapped(v)}
     for node in module.graph.nodes:
@@ -295,7 +304,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             return tuple(args[0]), state, uncounted
         kwargs = _mutable(fx.node.map_arg(node.kwargs, values.__getitem__))
         args, kwargs = without_symbols(node.target, args), without_symbols(node.target, kwargs)
-        uncounted |= _written_in_lists(node, args, kwargs)
+        uncounted.update(_written_in_lists(node, args, kwargs))
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
         if "out" in kwargs and getattr(node.target, "__name__", "") in MIXES_UP_OUT:
@@ -481,13 +490,13 @@ MIXES_UP_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")
 LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
 
 
-def _written_in_lists(node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> set[int]:
+def _written_in_lists(node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> list[int]:
     """The memory of what a ``_foreach`` operation writes to, of whose versions functionalization loses count."""
     name = str(getattr(node.target, "__name__", node.target))
     if not name.startswith("_foreach_") or not name.endswith("_"):
-        return set()
+        return []
     written = args[0] if args else kwargs["self"]
-    return {functionalization.storage_of(v) for v in written if functionalization.is_wrapped(v)}
+    return [functionalization.storage_of(v) for v in written if functionalization.is_wrapped(v)]
 
 
 def _drop_unused(joint: Joint) -> None:

@@ -7,7 +7,7 @@ made again from the real tensors by the caller; inputs that were written to get 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from jitney.aot.trace import functionalization, subclass_tracing
 from jitney.aot.trace.sizes import is_symbolic
 from jitney.aot.trace.subclass_tracing import Before
 from jitney.aot.trace.tracer import AtenTracer
-from jitney.torch_compat import torch_private
+from jitney.torch_compat.views import has_lost_history, made_by_function, made_without_grad
 
 GRADIENT_TYPES = (
     torch.float16,
@@ -86,12 +86,14 @@ class View:
     Args:
         detached: autograd shall not see it.
         attached: autograd shall see it, though grad mode is off where the graph begins.
+        writes: how often its version counter sees a write, where that is its own.
     """
 
     base: Argument | Output | Shown
     steps: tuple[Step, ...]
     detached: bool = False
     attached: bool = False
+    writes: int = 0
 
 
 Result = Constant | Output | Outer | Argument | View
@@ -123,6 +125,7 @@ class Update:
         at: the output that is its new value; None if only its shape changes.
         tracked: does autograd see the write?
         silent: does not even the version counter see it (``.data``)?
+        writes: how often the version counter sees it.
         geometry: its new (size, stride), if its shape changes; numbers, and Output for symbolic ones.
     """
 
@@ -130,6 +133,7 @@ class Update:
     at: int | None
     tracked: bool
     silent: bool = False
+    writes: int = 1
     geometry: tuple[Any, Any] | None = None
 
 
@@ -144,7 +148,7 @@ class Results:
         before: what is needed of each input from before the program ran.
         returned: its results.
         ambient_grad: was grad mode on where the program began?
-        uncounted: memory that is written to by operations on lists, of whose versions functionalization loses count.
+        uncounted: how often memory is written to by operations on lists, of which functionalization loses count.
     """
 
     tracer: AtenTracer
@@ -153,13 +157,14 @@ class Results:
     before: list[Before]
     returned: tuple[Any, ...]
     ambient_grad: bool
-    uncounted: Set[int]
+    uncounted: Mapping[int, int]
     outputs: list[Any] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)  # positions of outputs that are results, or what results are views of
     # Outputs in the memory of an argument whose history an autograd.Function has made: what they are views of.
     aliases: dict[int, View] = field(default_factory=dict)
+    restricted: set[int] = field(default_factory=set)  # outputs to which autograd forbids to write, as to views
 
     def __post_init__(self) -> None:
         self._values: dict[int, Any] = {}  # position in outputs -> functional tensor
@@ -254,6 +259,8 @@ class Results:
         if at is None:
             at = self._append(self._node(value), value)
             self._at[id(value)] = at
+            if made_by_function(value):
+                self.restricted.add(at)
             if value._base is None:
                 self.fresh.add(at)
         return at
@@ -278,7 +285,7 @@ class Results:
         """
         roots: list[Any] = []
         for member in group:
-            root = member if member._base is None else member._base
+            root = _family(member)
             if not any(root is r for r in roots):
                 roots.append(root)
         if len(group) == 1 and (not self._sees_grad() or self._alone(value)):
@@ -308,6 +315,8 @@ class Results:
     # ------------------------------------------------------------------ views
 
     def _view(self, value: Any, reference: Argument | Output, base: Any) -> View | Output:
+        if has_lost_history(value):
+            raise NotSplit("a view that autograd does not know, of a tensor that was written to since")
         steps = self._steps(self._node(value), self._node(base))
         if steps is None:
             raise NotSplit("a result that shares memory with another tensor and is no view of it")
@@ -316,16 +325,19 @@ class Results:
         seen = value.requires_grad and not hidden
         if seen and (cut_off or not base.requires_grad):
             raise NotSplit("a tensor that it makes requires grad by itself")
-        if base.requires_grad and not value.requires_grad and not hidden and not cut_off:  # .data
-            steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
-        if not steps:  # the same elements, another tensor: ``.data``, also of what requires grad later on
+        data = not cut_off and not value.requires_grad and _family(value) is not _family(base)
+        if data:  # of which there is no node
+            steps, cut_off = (Step(torch.ops.aten.data.default, ()), *steps), True
+        if not steps:  # the same elements, another tensor, such as the data of what requires grad later on
             steps = (Step((torch.ops.aten.alias if value.requires_grad else torch.ops.aten.detach).default, ()),)
         if seen and _is_of_function(value, base, len(steps)):
             return self._alias(value, View(reference, steps))
-        quiet = torch_private.made_without_grad(value)
+        several = any(step.item is not None for step in steps)  # autograd forbids to write to such by itself
+        quiet = made_without_grad(value) or (not seen and not several and made_by_function(value))
         unseen = self.ambient_grad and quiet  # the caller may want its base's gradient
         detached = bool(not cut_off and (unseen or (base.requires_grad and not seen)))
-        return View(reference, steps, detached, attached=bool(seen and not self.ambient_grad and not quiet))
+        attached = bool(seen and not self.ambient_grad and not quiet)
+        return View(reference, steps, detached, attached, self._writes(value) if data else 0)
 
     def _alias(self, value: Any, view: View) -> Output:
         """A result of an autograd.Function that gives back its argument, or a view of it: its backward is the graph's.
@@ -419,18 +431,26 @@ class Results:
                 raise NotSplit("an extension's graph writes to its inputs")
             if any(view.base == Argument(i) for view in self.aliases.values()):
                 raise NotSplit("an autograd.Function gives back an argument that is written to")
+            writes = self._writes(value, before.version)
             self.updates.append(
                 Update(
                     i,
                     self._append_update(value) if written else None,
                     tracked=tracked,
-                    silent=functionalization.version(value) == before.version >= 0 and not self._is_uncounted(value),
+                    silent=not writes and before.version >= 0,
+                    writes=writes,
                     geometry=self._geometry(before) if shaped else None,
                 )
             )
 
-    def _is_uncounted(self, value: Any) -> bool:
-        return functionalization.storage_of(value) in self.uncounted
+    def _writes(self, value: Any, before: int = 0) -> int:
+        """How often it has been written to, as its version counter sees it, since that was ``before``."""
+        return functionalization.version(value) - before + self.uncounted.get(functionalization.storage_of(value), 0)
+
+    def versions(self) -> dict[int, int]:
+        """How often what it gives back has been written to, by the position of the output; not where never."""
+        made = {at: self._writes(value) for at, value in self._values.items() if self._at.get(id(value)) == at}
+        return {at: count for at, count in made.items() if count > 0 and at not in self.aliases}
 
     def _input(self, at: int) -> fx.Node:
         place = self.entrance.layout.inputs[at]
@@ -447,10 +467,12 @@ def is_hidden(value: Any) -> bool:
     """Is it a view, made where autograd does not look, of a tensor that requires grad?"""
     if value._base is None or not value._base.requires_grad:
         return False
-    try:
-        return value.grad_fn is None
-    except RuntimeError:  # its base was written to since then, where autograd looked
-        return True
+    return has_lost_history(value) or value.grad_fn is None
+
+
+def _family(value: Any) -> Any:
+    """The tensor whose views autograd knows as such, this one or a view of it; ``x.data`` is of none but its own."""
+    return value if value._base is None else value._base
 
 
 def _is_of_function(value: Any, base: Any, steps: int) -> bool:

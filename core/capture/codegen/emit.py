@@ -91,6 +91,7 @@ class Emitted:
     extra_guards: list[str] = field(default_factory=list)
     changes_state: bool = False
     restarts: bool = False  # does the frame run eagerly where its graph, which writes to inputs, says ``Unwritten``?
+    undone: tuple[int, ...] = ()  # inputs whose writes a graph that raises undoes, for a ``try`` of the program's
     op_count: int = 0
     function: Any = None
     tensor_check: Callable[[], Callable[..., bool]] | None = None
@@ -379,12 +380,21 @@ class Emitter:
 
     # ------------------------------------------------------------------ assembling
 
+    def _undone(self) -> tuple[int, ...]:
+        """Inputs whose writes have to be undone where the graph raises within a ``try``, of which all is known."""
+        tracer = self.vm.tracer
+        if not self.vm.handled or tracer.data_writes or tracer.writes_statistics():
+            return ()
+        written = set(tracer.written())
+        return tuple(i for i, given in enumerate(tracer.inputs) if id(given.value) in written)
+
     def _assemble(self, tail: list[str]) -> Emitted:
         vm, tracer = self.vm, self.vm.tracer
         outputs = self.rebuild.outputs
         rows.check(vm, outputs)
         graph = None
         graph_lines, restarts = draws.lines(vm, self.rebuild), False
+        undone: tuple[int, ...] = ()
         restored: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state
         for source, flag in tracer.tape.toggle_back(tracer, outputs):
@@ -402,17 +412,19 @@ class Emitter:
                 self.pool.namespace["_held"] = guards_held
                 graph_lines.insert(0, "_held()")
             devices = sorted(map(str, tracer.fake_mode.draws))
-            if mutates and not tracer.checked:
-                restarts = not devices and not vm.draws  # whose states would be noted at each call
-                handler = ["except _unwritten as _error:", f"    {FAILED.format(arguments, given)}"]
-                graph_lines += ["try:", f"    {call}", *handler] if restarts else [call]
+            undone = self._undone() if mutates and not tracer.checked else ()
+            draws_numbers = bool(devices or vm.draws)
+            if mutates and not tracer.checked and draws_numbers and not undone:
+                graph_lines.append(call)  # states of generators would be noted at each call
             else:
+                restarts = mutates and not tracer.checked
                 if devices:  # the frame will run eagerly, and is to draw the same numbers as in eager
                     self.pool.namespace["_random_states"] = RandomStates
                     graph_lines.append(f"_drawn = _random_states({devices})")
                 noted, restored = draws.keeping(vm, self.rebuild)
-                graph_lines = [*noted, *graph_lines, "try:", f"    {call}", "except Exception as _error:"]
-                if mutates:  # what is checked is checked before anything is written
+                caught = "_unwritten" if restarts else "Exception"
+                graph_lines = [*noted, *graph_lines, "try:", f"    {call}", f"except {caught} as _error:"]
+                if mutates and tracer.checked:  # what is checked is checked before anything is written
                     graph_lines.append(f"    if not _b.str(_error).startswith({CHECKED!r}): raise")
                 graph_lines += ["    _drawn.failed(_error)"] if devices else []
                 graph_lines += [f"    {line}" for line in restored]
@@ -441,6 +453,7 @@ class Emitter:
             extra_guards=extra,
             changes_state=tracer.changes_state > 0,
             restarts=restarts,
+            undone=undone,
             op_count=tracer.op_count,
             tensor_check=self.late_check,
             size_guards=vm.symbols.guards if vm.symbols.sources else None,

@@ -63,6 +63,17 @@ class CodeInfo:
             self._depths = _stack_depths(self)
         return self._depths[index]
 
+    def catches(self, index: int) -> bool:
+        """Is the instruction within a ``try``? A ``with`` block's own handler hands on what it does not suppress."""
+        handler, seen = self.handlers[index], set[int]()
+        while handler is not None and handler.target not in seen:
+            seen.add(handler.target)
+            first, second = self.instrs[handler.target : handler.target + 2]
+            if first.op == "PUSH_EXC_INFO" and second.op != "WITH_EXCEPT_START":
+                return True
+            handler = self.handlers[handler.target]
+        return False
+
     def summary(self, index: int) -> FrameSummary:
         """The user's line of an instruction."""
         line = self.instrs[index].line or self.code.co_firstlineno

@@ -12,6 +12,7 @@ from typing import Any
 
 from jitney._util.caller_frame import call_here
 from jitney._util.callers import is_ours
+from jitney._util.ownership import trusted_file
 from jitney.capture.interpreter.frame import After, ExcInfo, Frame
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.kinds import STAND_INS
@@ -82,6 +83,7 @@ class Interpreter(abc.ABC):
         self.warned: list[Any] = []  # warnings that wait for the graph, see ``late_warnings``
         self.filter_blocks: list[Any] = []  # of warnings.catch_warnings, the innermost last
         self.classes_asked: set[int] = set()  # of lazy modules, see ``lazy_modules``
+        self.handled = False  # is an operation of the graph within a ``try`` of the program's?
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0
         self.over = False  # nothing may be interpreted any more
@@ -99,6 +101,13 @@ class Interpreter(abc.ABC):
         """All lines being interpreted, outermost first; ours (what calls a module) only if there are no others."""
         users = [f for f in self.frames if not is_ours(f.info.code.co_filename)]
         return tuple(f.info.summary(f.at) for f in users or self.frames)
+
+    def operation_stack(self) -> tuple[FrameSummary, ...]:
+        """The lines of an operation that the graph gets; it may raise when the graph runs."""
+        if not self.handled:
+            codes = ((f.info, f.at) for f in self.frames if not trusted_file(f.info.code.co_filename))
+            self.handled = any(info.catches(at) for info, at in codes)
+        return self.user_stack()
 
     def break_step(self) -> int:
         """The step before which capture can stop: the innermost instruction that no C code has called."""

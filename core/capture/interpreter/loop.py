@@ -75,7 +75,7 @@ class Loop(Interpreter):
             lambda guards: Tracer(
                 symbols,
                 guards,
-                self.user_stack,
+                self.operation_stack,
                 self.reads_numbers,
                 has_regions,
                 witness,

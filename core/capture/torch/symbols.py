@@ -149,7 +149,10 @@ class Symbols:
 
     def _converted(self, real: Any, dims: list[bool], source: Source) -> Any:
         if not any(dims):
-            return self.fake_mode.from_tensor(real, static_shapes=True)
+            try:
+                return self.fake_mode.from_tensor(real, static_shapes=True)
+            except AssertionError as error:  # one whose data was set in inference mode is half of it
+                raise Break(f"torch makes no stand-in for a tensor: {error}", "make it in one mode") from None
         policy = [torch_private.DimDynamic.DYNAMIC if d else torch_private.DimDynamic.STATIC for d in dims]
         fake: Any = self.fake_mode.from_tensor(
             real,

@@ -524,9 +524,7 @@ class Tracer(TorchFunctionMode):
 
     def mutates_inputs(self) -> bool:
         """May the graph have changed a tensor from outside by the time it fails?"""
-        if any(metadata.version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
-            return True
-        return self.data_writes + self.writes_statistics() > 0
+        return bool(self.written()) or self.data_writes + self.writes_statistics() > 0
 
     def writes_statistics(self) -> int:
         """How many operations so far may write to running statistics."""
@@ -539,7 +537,13 @@ class Tracer(TorchFunctionMode):
 
     def written(self) -> list[int]:
         """Which tensors from outside have been written to."""
-        return [key for key, fake in self._adopted_fakes() if metadata.version_of(fake) != self.versions[key]]
+        memory = self.fake_mode.written  # of inference mode's tensors, and by ``x.data``, no version counter tells
+        return [
+            key
+            for key, fake in self._adopted_fakes()
+            if metadata.version_of(fake) != self.versions[key]
+            or (memory and type(fake) is torch_private.FakeTensor and metadata.storage(fake) in memory)
+        ]
 
     def outside(self) -> list[Any]:
         """The stand-ins for tensors from outside."""
@@ -559,7 +563,8 @@ class Tracer(TorchFunctionMode):
         if found is None:
             return value
         with torch_private.without_modes():
-            if metadata.version_of(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
+            same = metadata.version_of(value) == self.versions[id(value)] and not metadata.is_reshaped(value, found[0])
+            if same and value.requires_grad == found[0].requires_grad:
                 return value
             return self.symbols.again(value, found[0])
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.operator_effects import written_by
 from jitney.torch_compat.stand_ins.memory_overlap import check_memory
 from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES, check_room
 from jitney.torch_compat.stand_ins.tensor_iterator import hint, result_strides
@@ -64,12 +65,14 @@ def _makes_size(func: Any, args: Sequence[Any]) -> bool:
 class StandInMode(torch_private.LeanFakeTensorMode):
     """As torch's mode; results have eager's strides.
 
+    ``written``: memory that operators have written to, by its number, also where no version counter tells.
     ``draws``: the devices on which an operator has drawn numbers. ``sized``: has one made a size that depends on data?
     Such a size may be known to be another one, and look like that.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.written: dict[int, Any] = {}
         self.draws: set[torch.device] = set()
         self.sized = False
 
@@ -94,6 +97,9 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 instead = INSTEAD[func](*args, **kwargs)
             if instead is not NotImplemented:
                 return instead
+        if func._schema.is_mutable and func is not aten.detach_.default:
+            storages = [x.untyped_storage() for x in written_by(func, tuple(args), dict(kwargs))]
+            self.written.update((storage._cdata, storage) for storage in storages)
         self.sized |= _makes_size(func, args)
         known = _beside_unknown((*args, *kwargs.values()))
         for tensor, _ in known:

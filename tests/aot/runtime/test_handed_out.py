@@ -262,6 +262,68 @@ def test_gradients_by_what_comes_in_are_one_backward() -> None:
             assert (seen.count("backward") == 1) is (len(asked) == 1)
 
 
+def linear(x: torch.Tensor) -> Results:
+    """Operators that keep none of their results, so that these may be written to."""
+    a = x * 2
+    b = a + x
+    return a, b, (b * WEIGHT[:3] + a).sum()
+
+
+def shown(x: torch.Tensor) -> Results:
+    v = x.view(-1)
+    return v, (v * 3).sum()
+
+
+def of_an_argument(x: torch.Tensor) -> Results:
+    x.mul_(3)
+    return x, (x * 2).sum()
+
+
+def dropped(r: list[Any], i: int) -> None:
+    r[i] = None
+
+
+def overwritten(r: list[Any], i: int) -> None:
+    r[i].mul_(3)
+
+
+def overwritten_unseen(r: list[Any], i: int) -> None:
+    r[i].detach().mul_(3)
+
+
+def overwritten_and_dropped(r: list[Any], i: int) -> None:
+    r[i].add_(1)
+    r[i] = None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("lose", [dropped, overwritten, overwritten_unseen, overwritten_and_dropped])
+def test_gradients_by_the_edge_of_a_result_that_is_gone(
+    lose: Callable[[list[Any], int], None], elsewhere: bool, backend: str
+) -> None:
+    """Also within another pass of the engine."""
+
+    def told(f: Program, i: int) -> list[Any]:
+        x = t(3, 4).requires_grad_()
+        r: list[Any] = list(f(x * 1))
+        edge, z = get_gradient_edge(r[i]), r[-1]
+        lose(r, i)
+        if not elsewhere:
+            return list(grad(z, [edge, x]))
+        found: list[Any] = []
+        other = t(2).requires_grad_()
+        probe = other * 2
+        probe.register_hook(lambda g: found.extend(grad(z, [edge, x])))
+        grad(probe.sum(), other)
+        return found
+
+    for program in (linear, shown, of_an_argument):
+        run = compile_fn(program, backend=backend)
+        for i in range(2 if program is linear else 1):
+            torch.testing.assert_close(told(run, i), told(program, i))
+
+
 @pytest.mark.parametrize("program", [pair, steps, lambda x: (lambda h: (h, h.sin()))((x @ WEIGHT).view(4, 3))])
 def test_a_hook_on_a_result_that_nobody_keeps(program: Program) -> None:
     def told(f: Program) -> torch.Tensor | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import dis
+import functools
 import operator
 import types
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from jitney._util.ownership import trusted
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import run_function, run_function_with
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, METADATA, is_stand_in
 from jitney.capture.python.c_boundary import SYMBOLIC, expose, specialise
 from jitney.capture.python.classes import lookup
@@ -65,11 +66,13 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     once = any(getattr(getattr(cls, name, None), "__code__", None) is ONCE for name in ("backward", "vjp"))
     vm.tracer.tape.once |= once
     call_args = [expose(vm, a) for a in rest]
-    for value in call_args:
-        reader.argument(value)
-    functions = {i: value for i, value in enumerate(call_args) if isinstance(value, types.FunctionType)}
-    call_args = [value for i, value in enumerate(call_args) if i not in functions]
-    apply = run_function_with(cls, functions) if functions else run_function(cls)
+    held = {i: reader.excerpt(cls, i, len(rest), v) for i, v in enumerate(call_args) if _is_object(v)}
+    for i, value in enumerate(call_args):
+        if i not in held:
+            reader.argument(value)
+    held.update({i: value for i, value in enumerate(call_args) if isinstance(value, types.FunctionType)})
+    call_args = [value for i, value in enumerate(call_args) if i not in held]
+    apply = run_function_with(cls, held) if held else run_function(cls)
     apply.once_differentiable = once  # type: ignore[attr-defined] # backends that trace through it have to know
     written = [_data(vm, reader, value) for value in reader.written_of(cls, rest)]
     vm.tracer.pause = True
@@ -147,13 +150,41 @@ class Reader:
         """What ``apply`` is given, and may not write to: its code runs while the graph is captured, too."""
         if isinstance(value, type) and not original_functions.is_own(value):
             raise self.refusal(f"is given the class {value.__qualname__}")
-        if isinstance(value, torch.nn.Module):  # its parameters and attributes are read when the graph runs, and later
-            raise self.refusal(f"is given the module {type(value).__qualname__}, which it reads unseen")
         if isinstance(value, types.FunctionType):
             for self.later in (False, True):
                 self.callee(value, value.__qualname__)
         else:
             self.vm.tracer.check_argument(value)
+
+    def excerpt(self, cls: type, position: int, count: int, value: Any) -> Any:
+        """What stands for an object among ``apply``'s arguments: the plain values that the forward reads of it.
+
+        They are guarded. Where the forward does anything else with it, its methods or its backward may read more.
+        """
+        code, kind = cls.forward.__code__, type(value).__qualname__  # type: ignore[attr-defined] # it has been read
+        names = code.co_varnames[: code.co_argcount]
+        if len(names) - count != 1 or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+            raise self.refusal(f"is given a {kind}, and has no argument for it alone")
+        paths = _attributes_read(code, names[position + 1])
+        if paths is None:
+            raise self.refusal(f"is given a {kind}, of which it does more than read attributes")
+        found = types.SimpleNamespace()
+        for *owners, name in paths:
+            source, target = value, found
+            for owner in owners:
+                source = self._attribute_of(source, owner)
+                target = vars(target).setdefault(owner, types.SimpleNamespace())
+            plain = specialise(self._attribute_of(source, name))
+            if not isinstance(plain, (*ATOMS, *METADATA)):
+                raise self.refusal(f"reads .{name} of a {kind}, which is no plain value")
+            setattr(target, name, plain)
+        return found
+
+    def _attribute_of(self, owner: Any, name: str) -> Any:
+        try:
+            return self.vm.call(getattr, owner, name)
+        except UserRaised:
+            raise self.refusal(f"reads .{name}, which is not there") from None
 
     def refusal(self, why: str) -> Break:
         """The break of a class or function that cannot be recorded."""
@@ -310,6 +341,31 @@ class Reader:
             self.callee(value.fn, name)
         elif not original_functions.is_own(value) and not isinstance(value, (*ATOMS, *METADATA)):
             raise self.refusal(f"uses {name}, a {type(value).__qualname__}")
+
+
+def _is_object(value: Any) -> bool:
+    """Is it neither a tensor, plain data, nor code, but an object with attributes?"""
+    code = (type, types.FunctionType, types.MethodType, types.ModuleType, functools.partial)
+    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (torch.Tensor, *code))
+
+
+def _attributes_read(code: types.CodeType, name: str) -> list[list[str]] | None:
+    """The attributes, and theirs, that code reads of a variable; None where it does anything else with it."""
+    if name in code.co_cellvars:
+        return None
+    instrs, paths = decode(code).instrs, []
+    for at, instr in enumerate(instrs):
+        if "FAST" not in instr.op or name not in _names(instr):
+            continue
+        path: list[str] = []
+        for read in instrs[at + 1 :]:
+            if read.op != "LOAD_ATTR" or read.is_method:
+                break
+            path.append(read.argval)
+        if not instr.op.startswith("LOAD_FAST") or _names(instr)[-1] != name or name in _names(instr)[:-1] or not path:
+            return None
+        paths.append(path)
+    return paths
 
 
 def _operator(instr: Instr) -> Any:

@@ -15,6 +15,7 @@ from jitney.capture.kinds import is_stand_in
 from jitney.guards import Source
 from jitney.guards.tensors import bases_of
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.views import has_lost_history
 
 TOGGLED = "requires_grad_() on a tensor from outside"
 TOGGLED_VIEW = f"{TOGGLED}, to which there is a view"
@@ -141,6 +142,7 @@ def leaves(outputs: tuple[Any, ...]) -> list[Any]:
     """The stand-ins at which the engine arrives from these; None for one that Python does not know."""
     found: dict[int, Any] = {}
     with torch_private.DisableTorchFunction():
+        outputs = tuple(output for output in outputs if not has_lost_history(output))
         for output in outputs:
             if output.requires_grad and output.grad_fn is None:
                 found[id(output)] = output

@@ -1,0 +1,108 @@
+"""An ``autograd.Function`` that is given an object, of which its forward reads plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, observe
+from torch import nn
+
+
+class Settings:
+    """What a program keeps numbers in."""
+
+    def __init__(self, scale: float = 2.0, shift: int = 3) -> None:
+        self.scale = scale
+        self.inner = nn.Identity()
+        self.inner.shift = shift
+        self.weight = torch.ones(3)
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, settings: Any) -> torch.Tensor:
+        ctx.scale = settings.scale
+        ctx.save_for_backward(x)
+        return x * settings.scale + settings.inner.shift
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grads[0] * ctx.scale * x, None
+
+
+class Layer(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale, self.inner = scale, nn.Identity()
+        self.inner.shift = 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scale = self.scale + 1  # which waits for the graph
+        return Scaled.apply(x, self)
+
+
+class Keeps(Scaled):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, settings: Any) -> torch.Tensor:
+        ctx.settings = settings
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grads[0] * ctx.settings.scale, None
+
+
+class Weighs(Scaled):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, settings: Any) -> torch.Tensor:
+        ctx.scale = 1
+        ctx.save_for_backward(x)
+        return x * settings.weight
+
+
+def _told(f: Any, change: Any) -> list[Any]:
+    found = []
+    for call in range(3):
+        x = torch.arange(3.0, requires_grad=True)
+        y = f(x)
+        change(call)
+        y.sum().backward()
+        found += [y.tolist(), [] if x.grad is None else x.grad.tolist()]
+    return found
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_the_forward_reads_is_guarded(backend: str) -> None:
+    def sides(wrap: Any) -> list[Any]:
+        settings, layers = Settings(), nn.Sequential(Layer(1.5), Layer(2.5))
+
+        def change(call: int) -> None:
+            settings.inner.shift = call
+            settings.scale *= 2
+
+        functions = [lambda x: Scaled.apply(x, settings), lambda x: Scaled.apply(x, Settings(4.0, 5)), layers]
+        return [_told(wrap(f), change) for f in functions]
+
+    with observe() as seen:
+        found = sides(lambda f: compile_fn(f, backend=backend))
+    assert found == sides(lambda f: f)
+    assert not seen.breaks
+
+
+@pytest.mark.parametrize("function", [Keeps, Weighs])
+def test_what_else_is_done_with_it_is_a_graph_break(function: Any) -> None:
+    def told(wrap: Any) -> list[Any]:
+        settings = Settings()
+
+        def change(call: int) -> None:
+            settings.scale *= 2
+
+        return _told(wrap(lambda x: function.apply(x, settings)), change)
+
+    with observe() as seen:
+        found = told(lambda f: compile_fn(f, backend="aot_eager"))
+    assert found == told(lambda f: f)
+    assert seen.breaks
