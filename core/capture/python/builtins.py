@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import contextlib
@@ -135,16 +136,22 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if kind is Array:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
-    others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
+    others = [c for c in each_class(classes) if _looks_at_instances(c)]
     if record is not None and (others or type_slots.may_claim_class(kind)):
         storage = vm.world.dict_record(record)
         if record.dirty or (storage is not None and storage.dirty):
             raise Break("isinstance() asks a class about an object that was written to, where the write waits")
-        result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
+        result = bool(vm.native(isinstance, value, classes))  # a protocol or a proxy may change
         vm.world.guard(record.source, "instance", (classes, result))
         return result
     _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
+
+
+def _looks_at_instances(cls: Any) -> bool:
+    """Does isinstance() ask this class about the object? An abstract class looks at the object's class alone."""
+    check = type(cls).__instancecheck__ if isinstance(cls, type) else None
+    return check not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__) and not attributes.trusted(cls)
 
 
 def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:

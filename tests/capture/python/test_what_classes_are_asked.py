@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -108,3 +109,43 @@ def test_a_module_comes_to_compute_what_it_lacks() -> None:
     module.__getattr__ = lambda name: 5 if name == "scale" else None
     assert compiled(t(3)).equal(t(3) * 5)
     del sys.modules[module.__name__]
+
+
+class Layer(abc.ABC):
+    """As caches have: asked for by its abstract class after it was written to."""
+
+    def __init__(self) -> None:
+        self.keys: torch.Tensor | None = None
+
+    @abc.abstractmethod
+    def update(self, x: torch.Tensor) -> None: ...
+
+
+class Growing(Layer):
+    def update(self, x: torch.Tensor) -> None:
+        self.keys = x if self.keys is None else torch.cat([self.keys, x])
+
+
+class Sized(abc.ABC):  # noqa: B024
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return hasattr(kind, "size")
+
+
+def test_abstract_classes_look_at_the_class_alone() -> None:
+    def fn(x: torch.Tensor, layer: Any) -> Any:
+        layer.update(x)
+        if isinstance(layer, Layer):
+            x = layer.keys + 1
+        return x * 2 if isinstance(layer, Sized) else x
+
+    compiled = compile_fn(fn, fullgraph=True)
+    ends = []
+    for call in (fn, compiled):
+        layer = Growing()
+        told = [call(t(2), layer).tolist()]
+        Growing.size = 3  # type: ignore[attr-defined]
+        told.append(call(t(2), Growing()).tolist())
+        del Growing.size  # type: ignore[attr-defined]
+        ends.append((told, layer.keys.tolist() if layer.keys is not None else None))
+    assert ends[0] == ends[1]
