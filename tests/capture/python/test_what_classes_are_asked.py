@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import compile_fn, t
+from helpers import check_made, compile_fn, disable, t
 
 from jitney.torch_compat.torch_private import FakeTensor
 
@@ -149,3 +149,36 @@ def test_abstract_classes_look_at_the_class_alone() -> None:
         del Growing.size  # type: ignore[attr-defined]
         ends.append((told, layer.keys.tolist() if layer.keys is not None else None))
     assert ends[0] == ends[1]
+
+
+class Answering:
+    """Is called in Python, and answers for attributes itself."""
+
+    @disable
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def __getattr__(self, name: str) -> Any:
+        LOG.append(name)
+        raise AttributeError(name)
+
+
+class Hashed:
+    def __hash__(self) -> int:
+        return 2
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def test_what_is_called_at_a_break_is_asked_for_nothing() -> None:
+    def make() -> Any:
+        callee, kept, LOG[:] = Answering(), list[Any](), ()
+
+        def fn(x: torch.Tensor) -> Any:
+            kept.append(Hashed())
+            return callee(x + 1) + 1
+
+        return fn, lambda: (len(kept), [*LOG])
+
+    check_made(make, t(3), graphs=2, breaks=1)
