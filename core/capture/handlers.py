@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
+from jitney.capture.python import builtins, classes, copying, logs, serialization, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, flex_attention, optimizers, parameters
 from jitney.capture.torch.autograd import (
@@ -36,9 +36,9 @@ PYTHON = (
     copying.special,
     draws.special,
     host_comparisons.special,
-    json_texts.special,
     late_warnings.special,
     logs.special,
+    serialization.special,
     signatures.special,
 )
 TORCH = (

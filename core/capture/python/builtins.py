@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _abc
 import abc
 import builtins
 import collections
@@ -136,8 +137,7 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if kind is Array:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
-    others = [c for c in each_class(classes) if _looks_at_instances(c)]
-    if record is not None and (others or type_slots.may_claim_class(kind)):
+    if record is not None and (any(map(_looks_at_instances, each_class(classes))) or type_slots.may_claim_class(kind)):
         storage = vm.world.dict_record(record)
         if record.dirty or (storage is not None and storage.dirty):
             raise Break("isinstance() asks a class about an object that was written to, where the write waits")
@@ -146,6 +146,15 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return result
     _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
+
+
+@special(_abc._abc_instancecheck)
+def _abstract_isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    """What a metaclass of the program's asks ``ABCMeta``: a question about the object's class."""
+    cls, value = args
+    if vm.world.record_of(value) is not None and type_slots.may_claim_class(type(value)):
+        raise Break("isinstance() asks an object from outside for its class")
+    return _issubclass(vm, [python_type(vm, value), cls], {})
 
 
 def _looks_at_instances(cls: Any) -> bool:
@@ -157,6 +166,9 @@ def _looks_at_instances(cls: Any) -> bool:
 def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:
     """What the program's metaclass says of what is an instance of a class, or below it; None if it says nothing."""
     check = lookup(vm, type(cls), name) if isinstance(cls, type) else None
+    abstract = check is abc.ABCMeta.__instancecheck__ and not _check_of_program(vm, cls, "__subclasscheck__")
+    if abstract or check is abc.ABCMeta.__subclasscheck__:  # which a metaclass of the program's may have inherited
+        return None
     return check if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(cls)) else None
 
 

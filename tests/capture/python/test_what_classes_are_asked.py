@@ -182,3 +182,53 @@ def test_what_is_called_at_a_break_is_asked_for_nothing() -> None:
         return fn, lambda: (len(kept), [*LOG])
 
     check_made(make, t(3), graphs=2, breaks=1)
+
+
+class Tagged(abc.ABCMeta):
+    def __instancecheck__(cls, value: Any) -> bool:
+        LOG.append("asked")
+        return super().__instancecheck__(value) or getattr(value, "tag", None) == cls.__name__
+
+
+class Named(abc.ABCMeta):
+    def __subclasscheck__(cls, kind: type) -> bool:
+        LOG.append(kind.__name__)
+        return super().__subclasscheck__(kind) or kind.__name__ == "Unrelated"
+
+
+class ByTag(metaclass=Tagged):
+    pass
+
+
+class ByName(metaclass=Named):
+    pass
+
+
+class Child(ByTag, metaclass=Tagged):
+    pass
+
+
+class Unrelated:
+    pass
+
+
+def test_metaclasses_may_be_abstract_ones() -> None:
+    def fn(x: torch.Tensor, value: Any) -> Any:
+        value.written = 3
+        x = x * 2 if isinstance(value, ByTag) else x
+        return x + 1 if isinstance(value, ByName) else x
+
+    compiled = compile_fn(fn)
+    tagged = Unrelated()
+    tagged.tag = "ByTag"  # type: ignore[attr-defined]
+    for value in (Child(), tagged, Unrelated(), Growing()):
+        fn(t(2), value)  # abstract classes remember answers
+        seen = []
+        for call in (fn, compiled):
+            LOG.clear()
+            seen.append((call(t(2), value).tolist(), [*LOG]))
+        assert seen[0] == seen[1]
+    compiled = compile_fn(lambda x, value: x * 2 if isinstance(value, ByTag) else x, fullgraph=True)
+    assert [compiled(t(2), value).tolist() for value in (Child(), tagged, 3)] == [
+        (t(2) * n).tolist() for n in (2, 2, 1)
+    ]
