@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _abc
 import abc
 import builtins
 import collections
@@ -148,7 +147,7 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return bool(vm.native(isinstance, value, classes))
 
 
-@special(_abc._abc_instancecheck)
+@special(vars(abc)["_abc_instancecheck"])
 def _abstract_isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """What a metaclass of the program's asks ``ABCMeta``: a question about the object's class."""
     cls, value = args

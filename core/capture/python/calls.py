@@ -143,7 +143,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
 
 
 def _refused(fn: types.FunctionType, module: str) -> str:
-    """Why a function is not looked into; a decorator may have copied the module of another's function to one of its own."""
+    """Why a function is not looked into; a decorator may have copied the module's name from another function."""
     if is_of_torch_compile(fn):
         module = "torch._dynamo"
     elif not policy.refused(str(fn.__globals__.get("__name__", module)), fn.__qualname__):

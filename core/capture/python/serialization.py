@@ -1,4 +1,4 @@
-"""Plain values as JSON, and back, and pickled: the standard library's C code does it, of values that guards describe."""
+"""Plain values as JSON, and back, and pickled: by the standard library's C code, of values that guards describe."""
 
 from __future__ import annotations
 
