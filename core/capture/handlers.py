@@ -28,11 +28,12 @@ from jitney.capture.torch.autograd import (
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.distributed import data_parallel
 from jitney.capture.torch.sequences import ctc, packed, scans, spectrograms
-from jitney.capture.world import draws, host_comparisons, late_warnings
+from jitney.capture.world import context_variables, draws, host_comparisons, late_warnings
 
 PYTHON = (
     builtins.special,
     classes.special,
+    context_variables.special,
     copying.special,
     draws.special,
     host_comparisons.special,
