@@ -18,7 +18,6 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, PLAIN_TENSORS, is_stand_in
 from jitney.capture.numpy.constants import constant_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.torch_compat import torch_private
 
@@ -67,7 +66,7 @@ def read(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
 @special(torch.equal, torch.Tensor.equal)
 def _equal(vm: Any, args: Args, kwargs: Kwargs) -> Any:
     """False for tensors of other sizes; else a branch on the comparison of their elements."""
-    plain = len(args) == 2 and not kwargs and all(is_stand_in(t) and python_type(vm, t) in PLAIN_TENSORS for t in args)
+    plain = len(args) == 2 and not kwargs and all(is_stand_in(t) and vm.call(type, t) in PLAIN_TENSORS for t in args)
     if not plain or len({(t.dtype, t.device, t.layout) for t in args}) > 1:
         return vm.native(torch.equal, *args, **kwargs)
     one, other = args
