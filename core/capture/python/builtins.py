@@ -136,13 +136,15 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if kind is Array:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
-    if record is not None and (any(map(_looks_at_instances, each_class(classes))) or type_slots.may_claim_class(kind)):
+    others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
+    if record is not None and (others or type_slots.may_claim_class(kind)):
         storage = vm.world.dict_record(record)
-        if record.dirty or (storage is not None and storage.dirty):
+        if not (record.dirty or (storage is not None and storage.dirty)):
+            result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
+            vm.world.guard(record.source, "instance", (classes, result))
+            return result
+        if any(map(_looks_at_instances, others)) or type_slots.may_claim_class(kind):
             raise Break("isinstance() asks a class about an object that was written to, where the write waits")
-        result = bool(vm.native(isinstance, value, classes))  # a protocol or a proxy may change
-        vm.world.guard(record.source, "instance", (classes, result))
-        return result
     _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
 
@@ -158,8 +160,7 @@ def _abstract_isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 
 def _looks_at_instances(cls: Any) -> bool:
     """Does isinstance() ask this class about the object? An abstract class looks at the object's class alone."""
-    check = type(cls).__instancecheck__ if isinstance(cls, type) else None
-    return check not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__) and not attributes.trusted(cls)
+    return type(cls).__instancecheck__ not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
 
 
 def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:

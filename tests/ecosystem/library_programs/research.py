@@ -168,7 +168,7 @@ def torchsde_field(compiler: Compiler) -> Outcome:
     return Outcome((step(), step()), step)
 
 
-@program("tensordict")
+@program("tensordict", breaks=3)  # once einx has imported frozendict, whose hook for MutableMapping is asked; else none
 def tensordict_module(compiler: Compiler) -> Outcome:
     from tensordict import TensorDict
     from tensordict.nn import TensorDictModule, TensorDictSequential
