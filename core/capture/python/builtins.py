@@ -159,8 +159,9 @@ def _abstract_isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 
 
 def _looks_at_instances(cls: Any) -> bool:
-    """Does isinstance() ask this class about the object? An abstract class looks at the object's class alone."""
-    return type(cls).__instancecheck__ not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
+    """Does isinstance() ask it about the object? An abstract class looks at the object's class alone."""
+    check: Any = type(cls).__instancecheck__
+    return check not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
 
 
 def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:
