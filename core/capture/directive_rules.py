@@ -72,13 +72,21 @@ def call_constant(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     values = [*args, *kwargs.values()]
     if has_tensor(values) or any(type(v) in (torch.SymInt, torch.SymFloat, torch.SymBool) for v in values):
         raise Break(f"{what} is called with tensors, or numbers that change", "give it constants")
-    if writes(vm)[0]:
+    if writes(vm)[0] and not all(_is_unwritten(vm, v) for v in values):
         raise Break(f"{what} is called after writes that wait for the graph", "call it before")
     result = in_python(vm, fn, args, kwargs)
     if not _is_constant(result):
         raise Break(f"{what} returns a {type(result).__qualname__}", "return numbers, text, dtypes, devices or tuples")
     vm.world.assumptions.keep_private(f"{what} was called")
     return result
+
+
+def _is_unwritten(vm: Any, value: Any) -> bool:
+    """Is it a number, text or the like, or a class, to which nothing waits to be written?"""
+    if not isinstance(value, type):
+        return _is_constant(value)
+    records = map(vm.world.record_of, value.__mro__)
+    return not any(record is not None and record.dirty for record in records)
 
 
 def in_python(vm: Any, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:

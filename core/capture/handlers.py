@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
+from jitney.capture.python import builtins, classes, copying, logs, serialization, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, flex_attention, optimizers, parameters
 from jitney.capture.torch.autograd import (
@@ -28,17 +28,18 @@ from jitney.capture.torch.autograd import (
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.distributed import data_parallel
 from jitney.capture.torch.sequences import ctc, packed, scans, spectrograms
-from jitney.capture.world import draws, host_comparisons, late_warnings
+from jitney.capture.world import context_variables, draws, host_comparisons, late_warnings
 
 PYTHON = (
     builtins.special,
     classes.special,
+    context_variables.special,
     copying.special,
     draws.special,
     host_comparisons.special,
-    json_texts.special,
     late_warnings.special,
     logs.special,
+    serialization.special,
     signatures.special,
 )
 TORCH = (

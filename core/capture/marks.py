@@ -158,9 +158,9 @@ def _names(*told: frozenset[int]) -> list[list[str]]:
 
 def frame_only(fn: Any) -> Any:
     """The original of a function disabled with ``recursive=False`` (jitney's or torch's); None for any other."""
-    storage = getattr(fn, "__dict__", None)
-    if type(fn) is not types.FunctionType or not storage:
+    if type(fn) is not types.FunctionType or not fn.__dict__:  # others may run the program's code when they are asked
         return None
+    storage = fn.__dict__
     if fn in _frame_only:
         return storage.get("__wrapped__")
     if storage.get("_torchdynamo_disable_recursive") is False:

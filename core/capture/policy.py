@@ -172,6 +172,8 @@ REFUSED_EXCEPT = {
     "torch.cuda.amp.common",  # asks whether there is a device
     "torch.cuda.amp.autocast_mode",  # torch.autocast by an older name
     "torch.fx._symbolic_trace",
+    "torch.fx.graph_module.GraphModule.recompile.<locals>.call_wrapped",  # how a module that holds a graph is called
+    "torch.fx.graph_module._WrappedCall",
     "torch._higher_order_ops.associative_scan",
     "torch.utils.checkpoint.checkpoint_sequential",
 }
@@ -179,7 +181,8 @@ REFUSED_EXCEPT = {
 
 def refused(module: str, name: str) -> str:
     """Why a Python function of this module is not looked into, or an empty string."""
-    if module in REFUSED_EXCEPT or f"{module}.{name.partition('.')[0]}" in REFUSED_EXCEPT:
+    named = {module, f"{module}.{name.partition('.')[0]}", f"{module}.{name}"}
+    if not named.isdisjoint(REFUSED_EXCEPT):
         return ""
     if (module, name) in REFUSED_FUNCTIONS:
         return "makes a class"

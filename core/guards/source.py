@@ -30,8 +30,12 @@ def item_of(mapping: dict[Any, Any], key: Any) -> Any:
     return found
 
 
-# What a list or dictionary holds, as no method of its own class's has a say.
-CONTENTS = {"list": "_b.list.copy({0})", "dict": "_b.dict(_b.dict.items({0}))"}
+# What a list, dictionary or tuple holds, as no method of its own class's has a say.
+CONTENTS = {
+    "list": "_b.list.copy({0})",
+    "dict": "_b.dict(_b.dict.items({0}))",
+    "tuple": "_b.tuple.__getitem__({0}, _b.slice(None))",
+}
 # kind -> how the step reads, given the parent's expression, the key's expression and the raw key
 KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"_b.getattr({base}, {key})",

@@ -151,6 +151,10 @@ def opened() -> int:
         return len(file.readline()) * 0 + 3
 
 
+class Below(dict[str, int]):
+    n = 4
+
+
 def test_a_constant_result_is_found_once() -> None:
     torchs = torch.compiler.assume_constant_result(opened)
 
@@ -168,20 +172,48 @@ def test_what_it_may_not_be_is_a_break() -> None:
     marked = jitney.assume_constant_result(lambda value: value)
     box = {"n": 1}
 
+    @jitney.assume_constant_result
+    def counted(value: Any) -> int:
+        return len(value)
+
     def after_a_write(x: torch.Tensor) -> Any:
         box["n"] += 1
-        return x * looked_up("two")
+        return x * counted(box)
+
+    def of_a_written_class(x: torch.Tensor) -> Any:
+        Below.n = x.shape[0]
+        return x * numbered(Below)
+
+    @jitney.assume_constant_result
+    def numbered(value: type[Below]) -> int:
+        return value.n
 
     for fn, reason in (
         (lambda x: x * looked_up("list")[0], "returns a list"),
         (lambda x: marked(x) + 1, "called with tensors"),
         (after_a_write, "after writes"),
+        (of_a_written_class, "after writes"),
     ):
         with observe() as seen:
             jitney.compile(fn, backend="eager")(t(3))
         assert any(reason in told for told in seen.breaks), seen.breaks
     pair = jitney.compile(lambda x: x.to(looked_up("pair")[1]), backend="eager", fullgraph=True)(t(3))
     assert pair.dtype is torch.float64
+
+
+def test_a_constant_result_does_not_wait_for_writes() -> None:
+    box = {"n": 1}
+    named = jitney.assume_constant_result(lambda kind: f"{kind.__name__}".lower() == "below")
+
+    def fn(x: torch.Tensor) -> Any:
+        box["n"] += 1
+        return x * looked_up("two") + box["n"], named(Below)
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    for n in (2, 3, 4):
+        y, is_below = compiled(t(3))
+        torch.testing.assert_close(y, t(3) * 2 + n)
+        assert is_below and box["n"] == n
 
 
 def test_maybe_mark_dynamic_makes_a_size_symbolic() -> None:

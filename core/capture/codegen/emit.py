@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -254,10 +254,13 @@ class Emitter:
     def _through(self, stack: list[Any], instr: Any) -> list[Any]:
         """The stack of a broken call, its callee ready for call-through where only its own frame is disabled."""
         at = callee_slot(instr, stack)
-        if at is None or frame_only(getattr(stack[at], "__func__", stack[at])) is None:
+        if at is None:
+            return stack
+        callee = stack[at]
+        if frame_only(callee.__func__ if type(callee) is MethodType else callee) is None:
             return stack
         stand_in = object()
-        self.rebuild.remember(stand_in, f"{self.pool.object(self.through)}({self.rebuild.expr(stack[at])})")
+        self.rebuild.remember(stand_in, f"{self.pool.object(self.through)}({self.rebuild.expr(callee)})")
         return [*stack[:at], stand_in, *stack[at + 1 :]]
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import contextlib
@@ -138,18 +139,37 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
     if record is not None and (others or type_slots.may_claim_class(kind)):
         storage = vm.world.dict_record(record)
-        if record.dirty or (storage is not None and storage.dirty):
+        if not (record.dirty or (storage is not None and storage.dirty)):
+            result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
+            vm.world.guard(record.source, "instance", (classes, result))
+            return result
+        if any(map(_looks_at_instances, others)) or type_slots.may_claim_class(kind):
             raise Break("isinstance() asks a class about an object that was written to, where the write waits")
-        result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
-        vm.world.guard(record.source, "instance", (classes, result))
-        return result
     _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
+
+
+@special(vars(abc)["_abc_instancecheck"])
+def _abstract_isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    """What a metaclass of the program's asks ``ABCMeta``: a question about the object's class."""
+    cls, value = args
+    if vm.world.record_of(value) is not None and type_slots.may_claim_class(type(value)):
+        raise Break("isinstance() asks an object from outside for its class")
+    return _issubclass(vm, [python_type(vm, value), cls], {})
+
+
+def _looks_at_instances(cls: Any) -> bool:
+    """Does isinstance() ask it about the object? An abstract class looks at the object's class alone."""
+    check: Any = type(cls).__instancecheck__
+    return check not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
 
 
 def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:
     """What the program's metaclass says of what is an instance of a class, or below it; None if it says nothing."""
     check = lookup(vm, type(cls), name) if isinstance(cls, type) else None
+    abstract = check is abc.ABCMeta.__instancecheck__ and not _check_of_program(vm, cls, "__subclasscheck__")
+    if abstract or check is abc.ABCMeta.__subclasscheck__:  # which a metaclass of the program's may have inherited
+        return None
     return check if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(cls)) else None
 
 

@@ -129,7 +129,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         return launches.call(vm, args, kwargs)
     if fn is autograd_functions.APPLY:
         return autograd_functions.call(vm, args, kwargs)
-    why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)
+    why = _refused(fn, module)
     if why and is_courtesy_break(vm, fn):
         return None
     meant = directive_rules.torchs_meaning(fn) if why else None
@@ -140,6 +140,15 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     if fn.__code__.co_flags & ASYNC:
         raise Break(f"{fn.__qualname__} is a coroutine function", "asynchronous code runs in Python")
     return bind_arguments(vm, fn, args, kwargs)
+
+
+def _refused(fn: types.FunctionType, module: str) -> str:
+    """Why a function is not looked into; a decorator may have copied the module's name from another function."""
+    if is_of_torch_compile(fn):
+        module = "torch._dynamo"
+    elif not policy.refused(str(fn.__globals__.get("__name__", module)), fn.__qualname__):
+        return ""
+    return policy.refused(module, fn.__qualname__)
 
 
 def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:

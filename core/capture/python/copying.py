@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney._util.ownership import HEAP
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, is_stand_in
 from jitney.capture.metadata import storage
 from jitney.capture.python import attributes
@@ -65,6 +65,27 @@ def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _rebuilt(vm, value, lambda part: part, {})
 
 
+def _ask(vm: Interpreter, value: Any, name: str) -> None:
+    """Ask a ``__getattribute__`` or ``__getattr__`` of the program's for a method of the protocol, as ``copy`` does."""
+    own = lookup(vm, type(value), name)
+    getters = ["__getattribute__"] if own is not ABSENT else ["__getattribute__", "__getattr__"]
+    if all(type(lookup(vm, type(value), getter)) is not PYTHON_FUNCTION for getter in getters):
+        return
+    try:
+        found = attributes.load_attr(vm, value, name)
+    except UserRaised as raised:
+        if not issubclass(type(raised.value), AttributeError):
+            raise
+        found = ABSENT
+    if (found is ABSENT) is not (own is ABSENT) or (own is not ABSENT and not _is_method(found, value, name)):
+        raise Break(f"a copy of a {type(value).__qualname__}, whose {name} is not its class's")
+
+
+def _is_method(found: Any, value: Any, name: str) -> bool:
+    """Is this what an object of which it is asked has by this name, by its class?"""
+    return getattr(found, "__self__", None) is value and getattr(found, "__name__", "") == name
+
+
 @special(copy.deepcopy)
 def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = dict(zip(("x", "memo"), args, strict=False)) | kwargs
@@ -77,8 +98,9 @@ def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _is_shared(value: Any) -> bool:
     """Is it its own copy, shallow or deep?"""
-    own = isinstance(value, VALUES) and type(value).__flags__ & HEAP
-    return type(value) in SYMBOLIC or (isinstance(value, SHARED) and not own)
+    kind = type(value)  # isinstance() would ask the object for its class
+    own = issubclass(kind, VALUES) and kind.__flags__ & HEAP
+    return kind in SYMBOLIC or (issubclass(kind, SHARED) and not own)
 
 
 def _deep(vm: Interpreter, value: Any, memo: Memo) -> Any:
@@ -88,8 +110,9 @@ def _deep(vm: Interpreter, value: Any, memo: Memo) -> Any:
         return memo.copies[id(value)][1]
     if id(value) in memo:  # what the program itself has put there
         return memo[id(value)]
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return _deep_tensor(vm, value, memo.copies)
+    _ask(vm, value, "__deepcopy__")
     method = lookup(vm, type(value), "__deepcopy__")
     if method in OWN_COPIES:
         return value
@@ -142,7 +165,10 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
     if kind in table:
         raise Break(f"a copy of a {kind.__qualname__}, for which the program has registered a function")
     base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
-    if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP) == 0:
+    for name in ("__reduce_ex__", "__reduce__", "__getstate__"):
+        _ask(vm, value, name)
+    has_content = issubclass(kind, CONTENT_TYPES)
+    if not has_content and (kind.__flags__ & HEAP) == 0:
         raise Break(f"a copy of a {kind.__qualname__}")
     of_value: Any = next((b for b in VALUES if issubclass(kind, b)), None)
     given = () if of_value is None else (of_value(value),)
@@ -151,14 +177,14 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
     if type(new) is PYTHON_FUNCTION:
         made = vm.call(new, kind, *given)
     else:
-        maker = of_value or (base if isinstance(value, CONTENT_TYPES) else object)
+        maker = of_value or (base if has_content else object)
         try:
             made = vm.world.mark_fresh(maker.__new__(kind, *given))
         except TypeError:  # "is not safe": functools.partial, numbers, exceptions
             raise Break(f"a copy of a {kind.__qualname__}, which C code makes") from None
     memo[id(value)] = (value, made)
     _copy_state(vm, value, made, each)
-    if isinstance(value, CONTENT_TYPES):
+    if has_content:
         _copy_content(vm, value, made, each)
     for cls in kind.__mro__:
         for member in vars(cls).values():
@@ -179,25 +205,30 @@ def _copy_state(vm: Interpreter, value: Any, made: Any, each: Any) -> None:
     if state is None:
         return
     state = each(state)
+    _ask(vm, made, "__setstate__")
     if type(setter) is PYTHON_FUNCTION:
         vm.call(setter, made, state)
     elif setter is not ABSENT or type(state) is not dict or not kind.__dictoffset__:
         raise Break(f"a copy of a {kind.__qualname__}, whose state is a {type(state).__qualname__}")
     else:
         record = vm.world.record_of(state)
-        vars(made).update(state if record is None else vm.world.dict_content(record))
+        storage_of_made = object.__getattribute__(made, "__dict__")
+        if type(lookup(vm, kind, "__getattribute__")) is PYTHON_FUNCTION:
+            if attributes.load_attr(vm, made, "__dict__") is not storage_of_made:
+                raise Break(f"a copy of a {kind.__qualname__}, whose __dict__ is not its own")
+        storage_of_made.update(state if record is None else vm.world.dict_content(record))
 
 
 def _copy_content(vm: Interpreter, value: Any, made: Any, each: Any) -> None:
     record = vm.world.record_of(value)
     content = vm.world.content(record) if record is not None else value
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         if hasattr(value, "default_factory"):
             made.default_factory = value.default_factory
         base: Any = dict if not hasattr(value, "move_to_end") else type(content)
         for key, part in list(content.items()):
             base.__setitem__(made, each(key), each(part))
-    elif isinstance(value, set):
+    elif issubclass(type(value), set):
         vm.world.read_order(content)
         set.update(made, map(each, content))
     else:

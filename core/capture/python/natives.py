@@ -352,6 +352,8 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
             return value
         if cls is int and type(value) is torch.SymFloat and vm.symbols.scalars.is_unknown(value):
             return vm.symbols.scalars.truncated(value)
+        if cls is int and type(value) is torch.SymFloat:
+            return vm.native(math.trunc, value)
         if is_stand_in(value):
             number = host_number(vm, value) if cls in (int, float) else None
             if number is not None:

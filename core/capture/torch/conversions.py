@@ -15,7 +15,7 @@ import torch
 
 from jitney.capture.interpreter.code import only_raises
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ARRAYS, is_stand_in
+from jitney.capture.kinds import ARRAYS, PLAIN_TENSORS, is_stand_in
 from jitney.capture.numpy.constants import constant_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.symbols import SYMBOLIC
@@ -61,6 +61,18 @@ def read(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
     if name == "tolist" and tracer.symbols.reads_numbers:
         return _listed(tracer, tensor)
     return UNREAD
+
+
+@special(torch.equal, torch.Tensor.equal)
+def _equal(vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    """False for tensors of other sizes; else a branch on the comparison of their elements."""
+    plain = len(args) == 2 and not kwargs and all(is_stand_in(t) and vm.call(type, t) in PLAIN_TENSORS for t in args)
+    if not plain or len({(t.dtype, t.device, t.layout) for t in args}) > 1:
+        return vm.native(torch.equal, *args, **kwargs)
+    one, other = args
+    if one.dim() != other.dim() or any(vm.truth(n != m) for n, m in zip(one.shape, other.shape, strict=True)):
+        return False
+    return vm.truth(vm.native(torch.Tensor.all, vm.native(torch.Tensor.eq, one, other)))
 
 
 def _asked(known: torch.Tensor, name: str) -> Any:

@@ -1,19 +1,31 @@
-"""``ContextVar.get()``: what a variable of the context holds is read at each call, like an attribute.
+"""What depends on who calls: variables of the context, the number of the thread. Read at each call, like an attribute.
 
-``set`` and ``reset`` are graph breaks, after which the rest of the frame reads anew.
+``ContextVar.set`` and ``reset`` are graph breaks, after which the rest of the frame reads anew.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.tables import Args, Kwargs
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
+special = FunctionTable()
+
 UNSET = object()
+
+
+@special(threading.get_ident)
+def _get_ident(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """A number that changes; who only looks for it among keys has one graph for all threads."""
+    vm.world.assumptions.keep_private("the number of a thread is read")
+    return vm.world.wrap(
+        vm.native(threading.get_ident, *args, **kwargs), vm.world.const(threading.get_ident).step("call")
+    )
 
 
 def method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:

@@ -151,14 +151,15 @@ def _tuple(world: World, value: tuple[Any, ...], source: Source) -> Any:
         world.guard(source, "equals", value)
         return value
     world.guard(source, "type", type(value))
-    world.guard(source, "len", tuple.__len__(value))
+    own = type(type(value).__len__) is types.FunctionType  # which has no say in what there is to read
+    world.guard(source.step("contents", "tuple") if own else source, "len", tuple.__len__(value))
     kind = world.item_kind(value)
     items = [world.wrap(v, source.step(kind, i)) for i, v in enumerate(tuple.__iter__(value))]
     if any(a is not b for a, b in zip(items, tuple.__iter__(value), strict=True)):
         if type(value) is not tuple and not hasattr(value, "_fields") and not hasattr(value, "n_fields"):
             return _opaque(world, value, source)
         value = type(value)(items) if hasattr(value, "n_fields") else tuple.__new__(type(value), items)
-    if value:
+    if tuple.__len__(value):  # a class may say otherwise, or nothing
         world.add(value, source)
     return value
 

@@ -186,3 +186,61 @@ def test_a_copy_by_a_registered_function() -> None:
             del copyreg.dispatch_table[Registered]
 
     check_scenario(scenario)
+
+
+class Renamed:
+    """Reads some attributes under other names, as configurations do."""
+
+    names: dict[str, str] = {"width": "hidden"}
+
+    def __init__(self) -> None:
+        self.hidden = 3
+        self.sizes = [1, 2]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "names" and name in super().__getattribute__("names"):
+            name = super().__getattribute__("names")[name]
+        return super().__getattribute__(name)
+
+
+class Noting:
+    """Notes what it is asked for, and does not have."""
+
+    asked: list[str] = []
+
+    def __init__(self) -> None:
+        self.sizes = [1, 2]
+
+    def __getattr__(self, name: str) -> Any:
+        Noting.asked.append(name)
+        raise AttributeError(name)
+
+
+class Answering:
+    """Has a method of the protocol, which its class does not know."""
+
+    def __init__(self) -> None:
+        self.sizes = [1, 2]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__deepcopy__":
+            return lambda memo: 7
+        raise AttributeError(name)
+
+
+def test_copies_of_objects_that_answer_themselves() -> None:
+    def copied(x: Any, found: Any) -> Any:
+        deep, shallow = copy.deepcopy(found), copy.copy(found)
+        if not isinstance(deep, int):
+            deep.sizes.append(5)
+        return x + 1, deep, shallow, getattr(deep, "width", 0), found.sizes
+
+    check(copied, t(3), Renamed(), graphs=1, breaks=0)
+
+    def scenario(compile: Any) -> Any:
+        Noting.asked.clear()
+        fn = compile(copied)
+        answered = fn(t(3), Answering())
+        return answered[1], answered[2].sizes, [fn(t(3), Noting())[1].sizes for _ in range(2)], [*Noting.asked]
+
+    check_scenario(scenario)

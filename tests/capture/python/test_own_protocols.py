@@ -147,3 +147,39 @@ def test_truth_asks_the_length_of_the_class() -> None:
                     CALLS.clear()
                     seen.append((str(call(t(3), kind(items[:count]))), [*CALLS]))
                 assert seen[0] == seen[1], (fn.__name__, kind.__name__, count)
+
+
+class Irrep(tuple[int, int]):
+    """A pair that is not to be counted."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def degree(self) -> int:
+        return self[0]
+
+
+class Short(tuple[float, ...]):
+    """Its last item does not count."""
+
+    def __len__(self) -> int:
+        CALLS.append("len")
+        return max(0, super().__len__() - 1)
+
+
+def test_tuples_are_counted_by_no_method_of_their_class() -> None:
+    held: dict[str, Any] = {"of": Irrep((2, 1)), "short": Short()}
+
+    def fn(x: torch.Tensor) -> Any:
+        return x * held["of"].degree + (1 if held["short"] else 2), len(held["short"]), held["of"]
+
+    compiled = compile_fn(fn, fullgraph=True)
+    for degree, short in ((2, ()), (2, ()), (3, (1.0,)), (3, (1.0, 2.0)), (3, (1.0, 2.0))):
+        held.update(of=Irrep((degree, 1)), short=Short(short))
+        seen = []
+        for call in (fn, compiled):
+            CALLS.clear()
+            y, count, of = call(t(3))
+            seen.append((y.tolist(), count, of is held["of"], [*CALLS]))
+        assert seen[0] == seen[1]

@@ -264,3 +264,12 @@ def test_a_call_that_is_taken_later_was_refused_before() -> None:
             takes.__defaults__ = None
 
     check_scenario(scenario)
+
+
+@functools.wraps(inspect.getsource)
+def renamed(x: Any) -> Any:
+    return x * 2
+
+
+def test_a_module_that_a_decorator_has_copied_refuses_nothing() -> None:
+    check(lambda x: renamed(x) + 1, t(3), graphs=1, breaks=0)

@@ -233,3 +233,22 @@ def test_a_truth_value_is_compared_with_a_number_that_changes(caplog: pytest.Log
         for high in (0, 1, 2, 3, 4):
             assert compiled(t(), low, high)[1:] == fn(t(), low, high)[1:]
     assert not [record for record in caplog.records if "failed to eval" in record.getMessage()]
+
+
+def test_the_whole_part_of_a_float_is_captured_once_for_all() -> None:
+    def fn(x: torch.Tensor, share: float) -> Any:
+        return x * [1, 2, 3, 4][int(share * 2)], int(share)
+
+    compiled, whole = compile_fn(fn), compile_fn(lambda x, number: (x + int(number), int(number)))
+    with observe() as seen:
+        for share in (0.1, 0.2, 0.3, 0.49, 0.0, -0.2, 0.7, 0.9, 0.6, 1.1, 1.4, 1.6, 1.9, -0.49, 0.45, 0.75):
+            assert str(compiled(t(3), share)) == str(fn(t(3), share))
+        assert len(seen.graphs) <= 5
+        for number in (0.5, 1.5, 2.0, 1.9999999999999998, -1.0, -1.5, -2.0, -0.9, 1e17, 2.0**52, 2.0**52 - 0.5):
+            got = whole(t(3), number)
+            assert torch.equal(got[0], t(3) + int(number)) and got[1] == int(number) and type(got[1]) is int
+    assert len(seen.graphs) <= 10
+    assert compile_fn(lambda x, number: (x + 1, int(number)))(t(3), 1e300)[1] == int(1e300)
+    for number in (math.nan, math.inf, -math.inf):
+        with pytest.raises((ValueError, OverflowError)):
+            whole(t(3), number)

@@ -508,3 +508,29 @@ def test_functions_of_torchs_that_check_numbers_are_looked_into() -> None:
     x, target = torch.randn(70, 2), torch.randn(70, 2)
     check(lambda x, y, v: loss(x, y, v.exp()), x, target, torch.randn(70, 2), graphs=1, breaks=0)
     check(lambda x, y, v: loss(x, y, v * 1), x, target, torch.randn(70, 2), raises=ValueError, skips=None)
+
+
+class Traced(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu() * self.weight
+
+
+def test_modules_that_hold_graphs() -> None:
+    module = torch.fx.symbolic_trace(Traced())
+    check(module, t(2, 3), graphs=1, breaks=0)
+    check(nn.Sequential(module, nn.Tanh(), copy.deepcopy(module)), t(2, 3), graphs=1, breaks=0)
+
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        return module(x, x) + 1
+
+    check(fails, t(2, 3), raises=TypeError, skips=None)
+    compiled = compile_fn(module, fullgraph=True)
+    assert torch.equal(compiled(t(2, 3)), module(t(2, 3)))
+    next(node for node in module.graph.nodes if node.target == "relu").target = "tanh"
+    module.recompile()
+    assert torch.equal(compiled(t(2, 3)), module(t(2, 3)))

@@ -1,7 +1,8 @@
-"""``ContextVar``: what it holds is read at each call."""
+"""``ContextVar``, and the number of the thread: what they hold is read at each call."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import compile_fn, observe, t
 
 import jitney
 from jitney.errors import Unsupported
@@ -67,3 +69,27 @@ def test_one_without_a_value_is_a_break() -> None:
     assert torch.equal(jitney.compile(fn, backend="eager")(x), fn(x))
     with pytest.raises(Unsupported, match="a ContextVar without a value is read"):
         jitney.compile(fn, backend="eager", fullgraph=True)(x)
+
+
+def test_the_number_of_the_thread_is_read_at_each_call() -> None:
+    sharing: dict[int, bool] = {}
+
+    def fn(x: torch.Tensor) -> Any:
+        return x * 2 if threading.get_ident() in sharing else x * 3
+
+    compiled, numbered = compile_fn(fn), compile_fn(lambda x: (x + 1, threading.get_ident()))
+    told: list[bool] = []
+
+    def call() -> None:
+        told.append(torch.equal(compiled(t(3)), fn(t(3))) and numbered(t(3))[1] == threading.get_ident())
+
+    with observe() as seen:
+        call()
+        for _ in range(4):
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join()
+        assert len(seen.graphs) <= 4 and not seen.breaks
+        sharing[threading.get_ident()] = True
+        call()
+    assert all(told) and len(told) == 6

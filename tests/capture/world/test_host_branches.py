@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import compile_fn, observe
 
 import jitney
 from jitney.config import config
@@ -183,3 +184,18 @@ def test_limit_of_forms(monkeypatch: pytest.MonkeyPatch) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             same_as_eager(fn, "eager", dynamic=False)
+
+
+def test_equal_is_a_branch_where_sizes_do_not_decide() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return (x.sum() + 1 if torch.equal(x * 1, y) else x.sum() + 2), x.equal(y)
+
+    nan, ones = torch.tensor([float("nan")]), torch.ones
+    compiled = compile_fn(fn, fullgraph=True)
+    for x, y in ((ones(3), ones(4)), (ones(3), ones(3, 1)), (ones(3), ones(3)), (ones(3), ones(3) * 2), (nan, nan)):
+        assert str(compiled(x, y)) == str(fn(x, y))
+    with observe() as seen:
+        compiled = compile_fn(fn)
+        assert str(compiled(ones(99), ones(99))) == str(fn(ones(99), ones(99)))
+        assert str(compiled(ones(3), ones(3, dtype=torch.int64))) == str(fn(ones(3), ones(3, dtype=torch.int64)))
+    assert len(seen.breaks) >= 2

@@ -168,7 +168,7 @@ def torchsde_field(compiler: Compiler) -> Outcome:
     return Outcome((step(), step()), step)
 
 
-@program("tensordict")
+@program("tensordict", breaks=3)  # once einx has imported frozendict, whose hook for MutableMapping is asked; else none
 def tensordict_module(compiler: Compiler) -> Outcome:
     from tensordict import TensorDict
     from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -238,3 +238,92 @@ def kornia_filters(compiler: Compiler) -> Outcome:
     compiled = compiler(augment)
     x, angle = torch.rand(2, 3, 16, 16), torch.tensor([10.0, 40.0])
     return Outcome((compiled(x, angle), compiled(x, angle + 5)), lambda: compiled(x, angle))
+
+
+@program("e3nn", recompiles=1)
+def e3nn_messages(compiler: Compiler) -> Outcome:
+    """Messages between points, by spherical harmonics and tensor products; edges of varying number."""
+    from e3nn import o3
+    from e3nn.nn import FullyConnectedNet
+
+    class Messages(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.directions = o3.Irreps.spherical_harmonics(2)
+            self.product = o3.FullyConnectedTensorProduct(
+                "4x0e+2x1o", self.directions, "8x0e+4x1o", shared_weights=False
+            )
+            self.weights = FullyConnectedNet([5, 16, self.product.weight_numel], torch.relu)
+            self.out = o3.Linear("8x0e+4x1o", "1x0e")
+
+        def forward(self, x: torch.Tensor, points: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            source, target = edges
+            ways = points[source] - points[target]
+            harmonics = o3.spherical_harmonics(self.directions, ways, True, normalization="component")
+            distances = torch.exp(-((ways.norm(dim=1, keepdim=True) - torch.linspace(0, 2, 5)) ** 2))
+            sent = self.product(x[source], harmonics, self.weights(distances))
+            return self.out(torch.zeros(len(x), sent.shape[1]).index_add(0, target, sent))
+
+    def make() -> Any:
+        edges = torch.randint(0, 6, (2, 14))
+        return torch.randn(6, 10), torch.randn(6, 3), edges[:, edges[0] != edges[1]]
+
+    return _trained(compiler, Messages(), make, lambda out: out.square().mean())
+
+
+@program("zuko")
+def zuko_flow(compiler: Compiler) -> Outcome:
+    """A normalising flow of splines, by its likelihood."""
+    import zuko
+
+    flow = zuko.flows.NSF(3, 2, transforms=2, hidden_features=(16, 16))
+
+    class Likelihood(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flow = flow
+
+        def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+            return -self.flow(context).log_prob(x)
+
+    return _trained(compiler, Likelihood(), lambda: (torch.randn(10, 3), torch.randn(10, 2)), torch.Tensor.mean)
+
+
+@program("torchrl", "tensordict")
+def torchrl_ppo(compiler: Compiler) -> Outcome:
+    """The loss of proximal policy optimisation."""
+    from tensordict import TensorDict
+    from tensordict.nn import NormalParamExtractor, TensorDictModule
+    from torchrl.modules import ProbabilisticActor, TanhNormal, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+    from torchrl.objectives.value import GAE
+
+    nn = torch.nn
+    policy = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4), NormalParamExtractor())
+    actor = ProbabilisticActor(
+        TensorDictModule(policy, ["observation"], ["loc", "scale"]),
+        in_keys=["loc", "scale"], distribution_class=TanhNormal, return_log_prob=True,
+    )  # fmt: skip
+    value = ValueOperator(nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1)), in_keys=["observation"])
+    over = {name: torch.zeros(16, 1, dtype=torch.bool) for name in ("done", "terminated")}
+    later = TensorDict({"observation": torch.randn(16, 4), "reward": torch.randn(16, 1), **over}, [16])
+    seen = TensorDict({"observation": torch.randn(16, 4), "next": later}, [16])
+    with torch.no_grad():
+        actor(seen)
+    GAE(gamma=0.99, lmbda=0.95, value_network=value)(seen)
+    loss = ClipPPOLoss(actor, value, entropy_bonus=True)
+
+    def total(given: Any) -> torch.Tensor:
+        parts = loss(given)
+        return parts["loss_objective"] + parts["loss_critic"] + parts["loss_entropy"]
+
+    compiled = compiler(total)
+    optimizer = torch.optim.SGD(loss.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(3):
+        result = compiled(seen)
+        result.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(result.detach()))
+    return Outcome((losses, state_of(loss)), lambda: compiled(seen).backward())

@@ -200,3 +200,20 @@ def torchvision_reference(compiler: Compiler) -> Outcome:
     return Outcome(
         (losses, copy.deepcopy(optimizer.state_dict()["param_groups"])), lambda: criterion(compiled(x), y).backward()
     )
+
+
+@program("torchvision")
+def torchvision_features(compiler: Compiler) -> Outcome:
+    """A feature extractor, which is a module that holds a graph of torch.fx."""
+    import torchvision
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    model = torchvision.models.shufflenet_v2_x0_5(weights=None).eval()
+    compiled = compiler(create_feature_extractor(model, {"stage2": "early", "stage4": "late"}))
+    x = torch.rand(2, 3, 64, 64)
+
+    def step() -> Any:
+        with torch.no_grad():
+            return compiled(x)
+
+    return Outcome((step(), step()), step)

@@ -100,7 +100,7 @@ def plan(
     replaced = set(taken)
     apart = {n: "" for n in first if is_apart(buffers[n], large)}
     total = index(0)
-    symbolic = False
+    fixed: int | None = None  # below it all places are numbers; None: so far, everywhere
     for name in sorted(first, key=lambda n: (first[n], n)):
         at, size = first[name], _padded(buffers[name])
         free = [n for n in ending.get(at, ()) if first[n] < at and (n in apart) is (name in apart)]
@@ -115,13 +115,16 @@ def plan(
             living.append(blocks[name])
             continue
         living = [b for b in living if b.last >= at]
-        offset = _place_of_same(living, size, blocks.values()) if symbolic or size.value is None else _gap(living, size)
+        if size.value is None and fixed is None:
+            fixed = total.value
+        offset = None if size.value is None else _gap(living, size.value, fixed)
+        if offset is None:
+            offset = _place_of_same(living, size, blocks.values())
         if offset is None:
             offset, total = total, total + size
-        elif size.value is not None and total.value is not None:
-            total = index(max(total.value, (offset + size).value or 0))
+        elif fixed is None:
+            total = index(max(total.value or 0, (offset + size).value or 0))
         blocks[name] = Block(name, offset, size, first[name], last[name])
-        symbolic |= offset.value is None or size.value is None
         living.append(blocks[name])
     return Memory(blocks, total, apart)
 
@@ -137,18 +140,18 @@ def _padded(buffer: Buffer) -> Index:
 
 
 def _place_of_same(living: Sequence[Block], size: Index, everything: Iterable[Block]) -> Index | None:
-    """The first place that is free now and had exactly this size: for symbolic sizes."""
+    """The first place that is free now and had exactly this size, of those that do not lie among numbers."""
     taken = {b.offset for b in living}
-    return next((b.offset for b in everything if b.size is size and b.offset not in taken), None)
+    symbolic = (b for b in everything if b.offset.value is None or b.size.value is None)
+    return next((b.offset for b in symbolic if b.size is size and b.offset not in taken), None)
 
 
-def _gap(living: Sequence[Block], size: Index) -> Index:
-    """The lowest place that is free now."""
-    assert size.value is not None
+def _gap(living: Sequence[Block], size: int, end: int | None) -> Index | None:
+    """The lowest place among numbers that is free now, and ends below ``end``."""
     place = 0
-    for block in sorted(living, key=lambda b: b.offset.value or 0):
-        assert block.offset.value is not None and block.size.value is not None
-        if place + size.value <= block.offset.value:
+    taken = [(b.offset.value, b.size.value) for b in living if b.offset.value is not None and b.size.value is not None]
+    for offset, extent in sorted(taken):
+        if place + size <= offset:
             break
-        place = max(place, block.offset.value + block.size.value)
-    return index(place)
+        place = max(place, offset + extent)
+    return index(place) if end is None or place + size <= end else None

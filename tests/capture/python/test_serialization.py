@@ -1,8 +1,9 @@
-"""JSON in captured code: texts of plain values, and values of texts."""
+"""JSON and pickles in captured code: texts of plain values, and values of texts."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -61,3 +62,24 @@ def test_a_text_that_is_no_json() -> None:
             return x, str(error), error.pos
 
     check(reads, t(2), "[1, 2")
+
+
+def test_pickles_of_plain_values_are_part_of_the_graph() -> None:
+    cache: dict[bytes, int] = {}
+
+    def remembered(x: torch.Tensor, *given: Any, **named: Any) -> Any:
+        key = pickle.dumps((given, named))
+        cache[key] = cache.get(key, 0) + 1
+        return x * 2, key
+
+    def scenario(compile: Any) -> Any:
+        cache.clear()
+        fn, values = compile(remembered), [1, (2.5, None), {"a": b"b"}]
+        told = [fn(t(2)), fn(t(2), 3, name="of"), fn(t(3), values), fn(t(2), 3, name="of")]
+        values.append(True)
+        return [*told, fn(t(3), values), {key: n for key, n in cache.items()}]
+
+    check_scenario(scenario)
+    check(lambda x, **named: (x + 1, pickle.dumps(named)), t(2), width=3, name="of", graphs=1, breaks=0)
+    for value in (["of", "o" + "f"], [shared := [1], shared], [torch.float32], Text(a=1)):
+        check(lambda x, value: (x + 1, len(pickle.dumps(value))), t(2), value, breaks=1)

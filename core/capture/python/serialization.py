@@ -1,8 +1,9 @@
-"""Plain values as JSON, and back: the standard library's C code does it, of values that guards describe."""
+"""Plain values as JSON, and back, and pickled: by the standard library's C code, of values that guards describe."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
@@ -17,6 +18,7 @@ special = FunctionTable()
 
 DEEPEST = 50  # containers in each other
 IN_JSON = (type(None), bool, int, float, str)
+IN_PICKLE = (*IN_JSON, complex, bytes)
 JSON_HINT = "call it outside compiled code"
 
 
@@ -64,3 +66,33 @@ def _mark_fresh(vm: Interpreter, value: Any) -> None:
         vm.world.mark_fresh(value)
         for item in value.values() if type(value) is dict else value:
             _mark_fresh(vm, item)
+
+
+@special(pickle.dumps)
+def _pickled(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> bytes:
+    """The bytes of plain values, as caches use them for keys."""
+    if len(args) != 1 or kwargs:
+        raise Break("pickle.dumps() with a protocol", JSON_HINT)
+    return pickle.dumps(_in_pickle(vm, args[0], [], DEEPEST))
+
+
+def _in_pickle(vm: Interpreter, value: Any, seen: list[Any], depth: int) -> Any:
+    """A copy of plain values. What is there twice is written once: whether two equal ones are one is not guarded."""
+    value = specialise(value) if type(value) in SYMBOLIC else value
+    kind = type(value)
+    if kind not in (*IN_PICKLE, dict, list, tuple) or not depth:
+        raise Break(f"pickle.dumps() of a {kind.__qualname__}", JSON_HINT)
+    if kind in (str, bytes, tuple, dict, list):
+        if any(
+            other is value or (kind not in (dict, list) and type(other) is kind and other == value) for other in seen
+        ):
+            raise Break("pickle.dumps() of what is there twice", JSON_HINT)
+        seen.append(value)
+    if kind in IN_PICKLE:
+        return value
+    items = held(vm, value)
+    if kind is dict:
+        return {
+            _in_pickle(vm, k, seen, depth - 1): _in_pickle(vm, v, seen, depth - 1) for k, v in items.items()
+        }  # fmt: skip
+    return kind(_in_pickle(vm, item, seen, depth - 1) for item in items)
