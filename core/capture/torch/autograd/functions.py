@@ -12,7 +12,7 @@ import dis
 import functools
 import operator
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from typing import TYPE_CHECKING, Any
 
@@ -174,13 +174,24 @@ class Reader:
             for owner in owners:
                 source = self._attribute_of(source, owner)
                 target = vars(target).setdefault(owner, types.SimpleNamespace())
-            plain = specialise(self._attribute_of(source, name))
+            plain = self._attribute_of(source, name)
+            if type(plain) in SYMBOLIC:
+                raise self.refusal(f"reads .{name} of a {kind}, a number that changes")
             if not isinstance(plain, (*ATOMS, *METADATA)):
                 raise self.refusal(f"reads .{name} of a {kind}, which is no plain value")
+            if isinstance(plain, str) and any(instr.op == "IS_OP" for instr in decode(code).instrs):
+                raise self.refusal(f"reads .{name} of a {kind}, and asks for the identity of something")
             setattr(target, name, plain)
         return found
 
     def _attribute_of(self, owner: Any, name: str) -> Any:
+        """What lies in an object or its class: what code computes may be another at each time that it is asked for."""
+        kind = type(owner)
+        own = lookup(self.vm, kind, name)
+        stored = name in getattr(owner, "__dict__", ()) or name in _children(owner)
+        computed = hasattr(type(own), "__get__") if own is not ABSENT else not stored
+        if computed or type(lookup(self.vm, kind, "__getattribute__")) is types.FunctionType:
+            raise self.refusal(f"reads .{name} of a {kind.__qualname__}, which code computes")
         try:
             return self.vm.call(getattr, owner, name)
         except UserRaised:
@@ -347,6 +358,12 @@ def _is_object(value: Any) -> bool:
     """Is it neither a tensor, plain data, nor code, but an object with attributes?"""
     code = (type, types.FunctionType, types.MethodType, types.ModuleType, functools.partial)
     return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (torch.Tensor, *code))
+
+
+def _children(owner: Any) -> Collection[str]:
+    """The names of a module's modules, which torch's own ``__getattr__`` finds."""
+    plain = isinstance(owner, torch.nn.Module) and type(owner).__getattr__ is torch.nn.Module.__getattr__
+    return owner._modules if plain else ()
 
 
 def _attributes_read(code: types.CodeType, name: str) -> list[list[str]] | None:
