@@ -48,8 +48,8 @@ class Policy:
             ``scheduler/loop_order.py``. 0: they never are.
         split_loop: iterations of the shortest inner loop that is made where a loop's variable is divided; see
             ``scheduler/loop_split.py``. 0: division costs nothing.
-        packed: are sums over numbers of which several are in one integer (weights of 4 bits) gone through integer by
-            integer? See ``scheduler/rows/packed.py``.
+        packed: most numbers in an integer (two weights of 4 bits in a byte, say) that is gone through as a whole where
+            they are reduced, see ``scheduler/rows/packed.py``, and that are not put together in memory before. 0: none.
         positions: the cost of operations on positions alone which each reader computes anew.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
             kernels read is computed by each if that is less; 0: it is kept in memory.
@@ -70,9 +70,8 @@ class Policy:
             another dimension than the last.
         filter_window: elements of the largest window of a convolution of single channels that kernels compute; 0: all
             convolutions are operators that run as a whole.
-        streams: bytes of the widest elements of a large matrix that is multiplied by one vector in a kernel which goes
+        streamed_bytes: bytes of the widest elements of a large matrix that is multiplied by one vector in a kernel which goes
             on with the products, rather than by an operator. 0: none is.
-            Otherwise a library does that.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
         scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
             leave the range of its type in another order is left to it then.
@@ -102,7 +101,7 @@ class Policy:
     waiting_row: int = 0
     turned_row: int = 0
     split_loop: int = 0
-    packed: bool = False
+    packed: int = 0
     positions: int = 16
     recompute: float = 0
     asserts: bool = False
@@ -114,7 +113,7 @@ class Policy:
     scatters: bool = False
     scatters_in_order: bool = False
     filter_window: int = 0
-    streams: int = 0
+    streamed_bytes: int = 0
     scans: frozenset[str] = frozenset()
     scans_in_order: bool = True
     scanned_across: bool = False
@@ -129,12 +128,12 @@ class Policy:
 CPU = Policy(
     short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
     split_loop=8, positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
-    streams=2, packed=True,
+    streamed_bytes=2, packed=8,
 )  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
     single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024, recompute=8,
     fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81,
-    streams=8, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=True,
+    streamed_bytes=8, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=8,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -48,7 +48,6 @@ FLAGS = 8  # truth values put together in one step
 # What one loop body may grow to before a part of it becomes a step of its own.
 MANY_OPERATIONS = 60
 MANY_LOADS = 12
-PACKED = 8  # numbers in a byte
 
 
 class Builder:
@@ -470,7 +469,7 @@ class Builder:
         A few are chosen from, if that suits the machine. Many are each computed to where it belongs, so that the call
         has no work.
         """
-        if len(parts) <= self.policy.chosen_parts or (self.policy.packed and _are_packed(parts, dim, size)):
+        if len(parts) <= self.policy.chosen_parts or _are_packed(parts, dim, size, self.policy.packed):
             return self._chosen([self.spread(part) for part in parts], dim, size, stride)
         buffer = self.buffer(parts[0].dtype, size, stride, parts[0].device, "x")
         given, first = [], ZERO
@@ -582,9 +581,9 @@ def _any(truths: Sequence[Value]) -> Value:
     return functools.reduce(lambda a, b: apply("or", a, b), truths)
 
 
-def _are_packed(parts: Sequence[Tensor], dim: int, size: Sequence[Index]) -> bool:
+def _are_packed(parts: Sequence[Tensor], dim: int, size: Sequence[Index], most: int) -> bool:
     """Are they bytes side by side, one of each part, as numbers that somebody takes out of an integer?"""
-    small = parts[0].dtype in (torch.uint8, torch.int8) and len(parts) <= PACKED
+    small = parts[0].dtype in (torch.uint8, torch.int8) and len(parts) <= most
     return small and dim == len(size) - 1 and all(part.size[dim] == 1 for part in parts)
 
 

@@ -92,7 +92,11 @@ class _Call:
         given = _DEFAULTS | dict(zip(_DEFAULTS, node.args, strict=False)) | dict(node.kwargs)
         result = node.meta.get("example_value")
         tensors = [_value(given[name]) for name in ("query", "key", "value")]
-        if len(given) > len(_DEFAULTS) or not isinstance(result, Tensor) or any(x is None for x in tensors):
+        if (
+            len(given) > len(_DEFAULTS)
+            or not isinstance(result, Tensor)
+            or any(type(x) is not torch_private.FakeTensor for x in tensors)
+        ):
             return None
         query, key, value = (x for x in tensors if x is not None)
         plain = type(given["scale"]) in (float, int, type(None)) and not given["is_causal"] and given["dropout_p"] == 0

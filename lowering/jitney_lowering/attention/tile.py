@@ -152,8 +152,8 @@ class _Tiles:
 
     def _variables(self, step: Computed) -> dict[Any, Index]:
         """The loops of a step in terms of ours."""
-        table: dict[Any, Index]
-        batch, table = list(step.vars), {}
+        batch = list(step.vars)
+        table: dict[Any, Index] = {}
         for own in (self.column, self.row):
             if own.size == 1:  # there is no loop, then
                 continue

@@ -77,7 +77,7 @@ def _lies(x: Tensor) -> bool:
 def _streams(call: Call, matrix: Tensor, is_right: bool) -> bool:
     """Has it many long rows, one after the other in memory, for each of which there is one result?"""
     lies, hint = matrix.strided, call.builder.sizes.hint
-    if matrix.dtype.itemsize > call.builder.policy.streams or lies is None:
+    if matrix.dtype.itemsize > call.builder.policy.streamed_bytes or lies is None:
         return False
     along, across = (-2, -1) if is_right else (-1, -2)
     long, many = hint(lies.size[along]) >= LONG, hint(lies.size[across]) >= MANY

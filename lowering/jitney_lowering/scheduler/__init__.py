@@ -131,7 +131,9 @@ def schedule(
         kernels = joined(kernels, program, frozenset(kept), takes, names)
     if policy.packed:
         kernels = [
-            with_integers_whole(item, names) if isinstance(item, Kernel) and matrix_product_of(item) is None else item
+            with_integers_whole(item, names, policy.packed)
+            if isinstance(item, Kernel) and matrix_product_of(item) is None
+            else item
             for item in kernels
         ]
     if program.repetition is not None:

@@ -1,6 +1,4 @@
-"""What is changed in a captured graph before it is traced: attention that was written out, or has few queries, is one
-operator.
-"""
+"""What is changed in a captured graph before it is traced: attention is one operator, where that is ours."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def forward(problem: Problem, result: Matrices, statistics: Statistics, name: st
     Args:
         problem: what to compute.
         result: (..., M, E).
-        statistics: see there.
+        statistics: what the softmax is made of.
         name: the function's.
         blocks: of queries and keys.
     """
