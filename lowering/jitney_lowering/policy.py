@@ -70,8 +70,8 @@ class Policy:
             another dimension than the last.
         filter_window: elements of the largest window of a convolution of single channels that kernels compute; 0: all
             convolutions are operators that run as a whole.
-        streamed_bytes: of the widest elements of a large matrix that is multiplied by one vector in a kernel which goes on
-            with the products, rather than by an operator. 0: none is.
+        streamed_bytes: of the widest elements of a large matrix that is multiplied by one vector in a kernel which goes
+            on with the products, rather than by an operator. 0: none is.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
         scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
             leave the range of its type in another order is left to it then.

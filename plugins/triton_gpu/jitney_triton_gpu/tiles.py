@@ -263,15 +263,15 @@ def rows(
     return Tile(x, r, warps_for(x * r, each), whole)
 
 
-def narrow_rows(count: int | None, length: int) -> Tile:
-    """A tile of rows of bytes, such as weights of 8 bits, and long ones: what is done with each takes the time.
+def narrow_rows(count: int | None, length: int | None) -> Tile | None:
+    """A tile of rows of bytes, such as weights of 8 bits, if they are long and many.
 
-    So several rows go together, which share the rest of the work, and a thread has 16 bytes of each. Products of a
+    What is done with each byte takes the time. So several rows go together, which share the rest of the work, and a thread has 16 bytes of each. Products of a
     matrix of 2,048 x 5,632 such weights and a vector take 6.2 us on an H200, 8.0 with a program for each row.
     """
-    x, r = PAIRED, 512 if length <= 2048 else 1024
-    while count is not None and x > 1 and count < x * PROCESSORS * 2:
-        x //= 2
+    if length is None or length < NARROW or count is None or count < PROCESSORS * 4:
+        return None
+    x, r = PAIRED if count >= PROCESSORS * 8 else PAIRED // 2, 512 if length <= 2048 else 1024
     return Tile(x, r, max(x * r // NARROW, 1), stages=3)
 
 

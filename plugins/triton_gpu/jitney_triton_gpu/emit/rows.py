@@ -41,8 +41,8 @@ def rows(
         shared=shared_by_rows(statements, kernel.outer) if plain else 0.0,
         held=max(registers(nest.statements) for nest in kernel.body),
     )
-    if plain and length is not None and length >= tiles.NARROW and not is_across(kernel) and is_narrow(kernel):
-        usual = tiles.narrow_rows(product(kernel.outer).value, length)
+    if plain and not is_across(kernel) and is_narrow(kernel):
+        usual = tiles.narrow_rows(product(kernel.outer).value, length) or usual
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}

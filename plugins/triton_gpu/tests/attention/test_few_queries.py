@@ -71,6 +71,11 @@ def names(call: Callable[[], Any]) -> tuple[Any, list[str]]:
     return result, [name for event in seen for name, _ in event.whole]
 
 
+def strides(x: Tensor) -> list[int]:
+    """But for single elements, of which torch's stand-ins say other things than its kernels."""
+    return [step for step, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_few_queries_of_many_keys(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
@@ -80,7 +85,7 @@ def test_few_queries_of_many_keys(size: tuple[int, ...], dtype: torch.dtype, dev
         found, whole = names(lambda way=way: jitney.compile(way, backend="triton_gpu", fullgraph=True)(*inputs))
         assert [name for name in whole if "attention" in name] == ["jitney.attention.default"], way
         expected, exact = way(*inputs), way(*wide)
-        assert found.stride() == expected.stride() and found.dtype is expected.dtype
+        assert strides(found) == strides(expected) and found.dtype is expected.dtype
         least = 1e-2 if dtype is torch.bfloat16 else 5e-6
         off, eagers = ((x.double() - exact).abs().max() for x in (found, expected))
         assert off <= max(2 * eagers, least * exact.abs().max()), way
