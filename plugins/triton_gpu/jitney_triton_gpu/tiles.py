@@ -266,8 +266,9 @@ def rows(
 def narrow_rows(count: int | None, length: int | None) -> Tile | None:
     """A tile of rows of bytes, such as weights of 8 bits, if they are long and many.
 
-    What is done with each byte takes the time. So several rows go together, which share the rest of the work, and a thread has 16 bytes of each. Products of a
-    matrix of 2,048 x 5,632 such weights and a vector take 6.2 us on an H200, 8.0 with a program for each row.
+    What is done with each byte takes the time. So several rows go together, which share the rest of the work, and a
+    thread has 16 bytes of each. Products of a matrix of 2,048 x 5,632 such weights and a vector take 6.2 us on an H200,
+    8.0 with a program for each row.
     """
     if length is None or length < NARROW or count is None or count < PROCESSORS * 4:
         return None
