@@ -74,6 +74,11 @@ def restore(graph: fx.Graph, results: dict[fx.Node, fx.Node], taken: Set[fx.Node
             graph.erase_node(node)
 
 
+def is_call(node: fx.Node) -> bool:
+    """Is it a part of a call that is written out?"""
+    return _OF in node.meta
+
+
 _OF = "attention_call"  # what a node is written out of
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from jitney.torch_compat.stand_ins.strides import StandInMode
-from jitney_lowering.attention.calls import restore, written_out
+from jitney_lowering.attention.calls import is_call, restore, written_out
 from jitney_lowering.attention.operators import FORWARD
 from jitney_lowering.attention.regions import Product, Region, draws, product, regions, value, writes
 from jitney_lowering.attention.score import NotSaid, Score
@@ -30,6 +30,8 @@ class Candidate:
         others: stand-ins of what it reads besides.
         score: what is done to the products.
         trains: will a gradient be asked for?
+        lies: are keys and values in memory, whoever reads them? Else products of one query take them as they are
+            computed, dequantised, say.
     """
 
     query: Tensor
@@ -39,6 +41,7 @@ class Candidate:
     others: tuple[Tensor, ...]
     score: Score
     trains: bool
+    lies: bool = True
 
 
 Compute = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Tensor]
@@ -195,7 +198,8 @@ def _made(
         plain = tuple(x for x in read if x is not None)
         products = value(region.first.node)
         assert products is not None
-        compute = takes(Candidate(query, key, finished, products, plain, score, trains))
+        lies = is_call(region.second.node) or (_lies(region.first.right) and _lies(region.second.right))
+        compute = takes(Candidate(query, key, finished, products, plain, score, trains, lies))
         if compute is not None:
             copied = trains and _may_be_written(region.second.node)
             return Attention(region.first, region.second, compute, weights.shape, copied=copied), others
@@ -262,6 +266,23 @@ _VIEWS = {
     "moveaxis",
 }  # fmt: skip
 """What may give the same memory again, by name."""
+
+
+_SEEN = _VIEWS - {"to", "float", "type_as", "real", "diagonal", "unfold"}
+_MADE = {"linear", "cat", "concat", "concatenate"}
+"""What is put into memory, by name."""
+
+
+def _lies(node: fx.Node) -> bool:
+    """Are its elements in memory as they are?"""
+    while node.op in CALLS and product(node) is None and not writes(node):
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        if name in _MADE:
+            return True
+        if name not in _SEEN or not isinstance(node.args[0], fx.Node):
+            return False
+        node = node.args[0]
+    return True
 
 
 def _may_be_written(node: fx.Node) -> bool:

@@ -26,7 +26,7 @@ def takes(candidate: Candidate) -> Compute | None:
         return None
     features = max(padded(x.size(-1)) for x in (query, value))
     few = query.size(-2) <= FEW
-    if few and (candidate.trains or key.size(-2) < KEYS):
+    if few and (candidate.trains or key.size(-2) < KEYS or (query.size(-2) == 1 and not candidate.lies)):
         return None
     if key.size(-2) < LEAST or features > widest(query.dtype, trains=candidate.trains):
         return None
