@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from traceback import FrameSummary
 from types import CodeType
@@ -63,16 +63,15 @@ class CodeInfo:
             self._depths = _stack_depths(self)
         return self._depths[index]
 
-    def catches(self, index: int) -> bool:
-        """Is the instruction within a ``try``? A ``with`` block's own handler hands on what it does not suppress."""
+    def blocks(self, index: int) -> Iterator[tuple[bool, int]]:
+        """The ``try`` and ``with`` blocks around an instruction: a ``with``? and where its ``__exit__`` lies."""
         handler, seen = self.handlers[index], set[int]()
         while handler is not None and handler.target not in seen:
             seen.add(handler.target)
             first, second = self.instrs[handler.target : handler.target + 2]
-            if first.op == "PUSH_EXC_INFO" and second.op != "WITH_EXCEPT_START":
-                return True
+            if first.op == "PUSH_EXC_INFO":
+                yield second.op == "WITH_EXCEPT_START", handler.depth - 1
             handler = self.handlers[handler.target]
-        return False
 
     def summary(self, index: int) -> FrameSummary:
         """The user's line of an instruction."""

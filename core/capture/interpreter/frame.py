@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from jitney._util.ownership import trusted, trusted_file
 from jitney.capture.interpreter.code import CodeInfo, Instr, decode
 
 
@@ -80,3 +82,25 @@ def make_frame(func: types.FunctionType, local_values: dict[str, Any]) -> Frame:
     """A frame at the start of a function; arguments that closures share move into cells by ``MAKE_CELL``."""
     info = decode(func.__code__)
     return Frame(info, func.__globals__, local_values, {}, func)
+
+
+# Of the standard library's managers those that suppress exceptions, or do what the program has told them.
+_OF_PROGRAMS = (contextlib.suppress, contextlib.ExitStack)
+
+
+def may_handle(frame: Frame) -> bool:
+    """Is the frame, one of the program's, at a place where what is raised comes to something of the program's?"""
+    if trusted_file(frame.info.code.co_filename):
+        return False
+    return any(not of_with or not _hands_on(frame, at) for of_with, at in frame.info.blocks(frame.at))
+
+
+def _hands_on(frame: Frame, at: int) -> bool:
+    """Does a ``with`` block's manager hand on what is raised, and write to nothing of the program's?"""
+    leave = frame.stack[at] if at < len(frame.stack) else None
+    manager: Any = leave.__self__ if type(leave) in (types.MethodType, types.BuiltinMethodType) else None
+    kind = type(manager)
+    if kind is contextlib._GeneratorContextManager:
+        function = vars(manager).get("func")
+        return type(function) is types.FunctionType and trusted_file(function.__code__.co_filename)
+    return manager is not None and trusted(kind) and not issubclass(kind, _OF_PROGRAMS)

@@ -12,8 +12,7 @@ from typing import Any
 
 from jitney._util.caller_frame import call_here
 from jitney._util.callers import is_ours
-from jitney._util.ownership import trusted_file
-from jitney.capture.interpreter.frame import After, ExcInfo, Frame
+from jitney.capture.interpreter.frame import After, ExcInfo, Frame, may_handle
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.other_devices import Elsewhere
@@ -105,8 +104,7 @@ class Interpreter(abc.ABC):
     def operation_stack(self) -> tuple[FrameSummary, ...]:
         """The lines of an operation that the graph gets; it may raise when the graph runs."""
         if not self.handled:
-            codes = ((f.info, f.at) for f in self.frames if not trusted_file(f.info.code.co_filename))
-            self.handled = any(info.catches(at) for info, at in codes)
+            self.handled = any(map(may_handle, self.frames))
         return self.user_stack()
 
     def break_step(self) -> int:

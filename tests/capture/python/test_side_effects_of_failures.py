@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -80,6 +82,66 @@ def test_a_graph_that_writes_and_fails_leaves_the_frame_to_eager(catches: bool) 
                 result = str(error)
             outcomes.append((result, x.tolist(), y.tolist(), items))
         assert outcomes[0] == outcomes[1]
+
+
+class Suppresses:
+    """A manager of the program's, which writes when its block is left."""
+
+    def __init__(self, x: torch.Tensor, suppresses: bool) -> None:
+        self.x, self.suppresses = x, suppresses
+
+    def __enter__(self) -> Suppresses:
+        return self
+
+    def __exit__(self, *raised: Any) -> bool:
+        self.x.mul_(3)
+        return self.suppresses
+
+
+@contextlib.contextmanager
+def tripling(x: torch.Tensor, suppresses: bool) -> Iterator[None]:
+    try:
+        yield
+    except IndexError:
+        if not suppresses:
+            raise
+    finally:
+        x.mul_(3)
+
+
+def stacked(x: torch.Tensor, suppresses: bool) -> contextlib.ExitStack:
+    stack = contextlib.ExitStack()
+    stack.callback(x.mul_, 3)
+    return stack
+
+
+def suppressed(x: torch.Tensor, suppresses: bool) -> Any:
+    return contextlib.suppress(IndexError if suppresses else KeyError)
+
+
+@pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own way with graphs that fail")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("manager", [Suppresses, tripling, stacked, suppressed])
+def test_managers_of_blocks_get_what_a_graph_raises(manager: Any, backend: str) -> None:
+    def fn(x: torch.Tensor, index: torch.Tensor, suppresses: bool) -> torch.Tensor:
+        with manager(x, suppresses):
+            x.add_(1)
+            y = x[index]
+            return y * 2
+        return x * 10
+
+    compiled = jitney.compile(fn, backend=backend)
+    for last, suppresses in ((2, True), (7, True), (7, False), (0, True)):
+        outcomes = []
+        for run in (fn, compiled):
+            torch.manual_seed(0)
+            x = torch.ones(3)
+            try:
+                result: Any = run(x, torch.tensor([0, last]), suppresses).tolist()
+            except IndexError:
+                result = "raised"
+            outcomes.append((result, x.tolist(), x._version))
+        assert outcomes[0] == outcomes[1], (last, suppresses)
 
 
 def test_exception_caught_keeps_partial_writes() -> None:
