@@ -97,7 +97,7 @@ def may_handle(frame: Frame) -> bool:
 
 def _hands_on(frame: Frame, at: int) -> bool:
     """Does a ``with`` block's manager hand on what is raised, and write to nothing of the program's?"""
-    leave = frame.stack[at] if at < len(frame.stack) else None
+    leave: Any = frame.stack[at] if at < len(frame.stack) else None
     manager: Any = leave.__self__ if type(leave) in (types.MethodType, types.BuiltinMethodType) else None
     kind = type(manager)
     if kind is contextlib._GeneratorContextManager:
