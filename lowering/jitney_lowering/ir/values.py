@@ -307,8 +307,7 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
         inner = args[0]
         if isinstance(inner, Apply) and inner.op == "cast" and holds(inner.dtype, inner.args[0].dtype):
             first = inner.args[0].dtype
-            exact = first.is_floating_point or first is torch.bool or holds(result, first)
-            if exact:  # other integers may be rounded twice on the way
+            if first.is_floating_point or first in (torch.bool, result):  # integers may be rounded twice on the way
                 args = inner.args  # through a type that holds every value of the first one
         if args[0].dtype is result:
             return args[0]

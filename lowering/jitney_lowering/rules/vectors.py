@@ -16,11 +16,12 @@ from jitney_lowering.aten.call import Call, Rule, projected, registering
 from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, contiguous, variables
 from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir.scalar import Scalar
-from jitney_lowering.ir.values import Load, Value, apply, walk
+from jitney_lowering.ir.values import Apply, Load, Value, apply, holds, walk
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.reductions import Typed, reduced
 
 aten = torch.ops.aten
+BYTES = (torch.int8, torch.uint8)
 LONG, MANY = 512, 1024  # elements and rows
 VECTORS: dict[Any, Rule] = {}
 
@@ -61,12 +62,21 @@ def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
 
     def element(at: Shape) -> Value:
         *batch, row, column, k = at
-        left, right = (Scalar(x.load(place)).to(wide) for x, place in ((a, (*batch, row, k)), (b, (*batch, k, column))))
+        read = a.load((*batch, row, k)), b.load((*batch, k, column))
+        left, right = (Scalar(_unrounded(value, wide)).to(wide) for value in read)
         return (left * right).value
 
     size = (*call.size, inner)
     terms = Tensor(size, wide, call.val.device, element, wanted=_order(call, size, matrix, rows == 1))
     return reduced(call, "sum", terms, [len(size) - 1], Typed(call.val, wide))
+
+
+def _unrounded(value: Value, wide: torch.dtype) -> Value:
+    """Integers that pass through a half as they are, without it."""
+    if not isinstance(value, Apply) or value.op != "cast":
+        return value
+    inner = value.args[0]
+    return inner if inner.dtype in BYTES and holds(value.dtype, inner.dtype) and holds(wide, inner.dtype) else value
 
 
 def _lies(x: Tensor) -> bool:
