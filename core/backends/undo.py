@@ -12,7 +12,6 @@ from jitney.backends.faults import Unwritten
 from jitney.cache.recipes import RECIPE, call
 from jitney.errors import JitneyError
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.operator_effects import set_versions
 from jitney.torch_compat.views import has_lost_history
 
 
@@ -41,7 +40,7 @@ class Before:
         """Make it hold the same again."""
         _memory(self.tensor).copy_(self.copy)
         if not self.tensor.is_inference():
-            set_versions((self.tensor,), (self.version,))
+            torch_private.set_version_counters((self.tensor,), (self.version,))
 
 
 def _memory(tensor: torch.Tensor) -> torch.Tensor:

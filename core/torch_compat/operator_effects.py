@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.torch_compat import torch_private
-
 _aten = torch.ops.aten
 # Operators whose results are views of their first argument though their schemas do not say so.
 VIEWS: frozenset[Any] = frozenset(
@@ -81,11 +79,6 @@ def count_writes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     if name in UNCOUNTED:
         written = written_by(UNCOUNTED[name], args, kwargs)
         torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
-
-
-def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
-    """Have version counters say that these tensors were written to so often."""
-    torch_private.set_version_counters(tensors, versions)
 
 
 def writes_statistics(node: fx.Node) -> bool:

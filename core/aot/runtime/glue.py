@@ -24,7 +24,6 @@ from jitney.aot.runtime.result_lines import ResultLines
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.operator_effects import set_versions
 from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.views import is_restricted
 
@@ -68,7 +67,7 @@ class Glue:
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
         self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own, _underivable=underivable)
         self.namespace.update(_increment_version=torch_private.increment_version)
-        self.namespace.update(_set_version=set_versions)
+        self.namespace.update(_set_version=torch_private.set_version_counters)
         self.namespace.update(_no_autocast=torch_private.DisableAutocast, _foreach_copy_=torch_private.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text

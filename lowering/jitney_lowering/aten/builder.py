@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,9 +13,20 @@ from torch import fx
 from jitney_lowering.aten.complex_memory import ComplexView, Numbers, RealView, of_parts, parts_of
 from jitney_lowering.aten.one_hot import only_one
 from jitney_lowering.aten.row_order import MUCH_SMALLER, RowOrder
-from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
+from jitney_lowering.aten.tensor import (
+    ZERO,
+    Shape,
+    Tensor,
+    are_packed,
+    chosen,
+    contiguous,
+    corner,
+    count,
+    dense,
+    variables,
+)
 from jitney_lowering.aten.torch_sizes import Sizes
-from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index, product
+from jitney_lowering.index import Index, Names, Opaque, Var, index, product
 from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
@@ -469,8 +479,8 @@ class Builder:
         A few are chosen from, if that suits the machine. Many are each computed to where it belongs, so that the call
         has no work.
         """
-        if len(parts) <= self.policy.chosen_parts or _are_packed(parts, dim, size, self.policy.packed):
-            return self._chosen([self.spread(part) for part in parts], dim, size, stride)
+        if len(parts) <= self.policy.chosen_parts or are_packed(parts, dim, size, self.policy.packed):
+            return chosen([self.spread(part) for part in parts], dim, size, stride)
         buffer = self.buffer(parts[0].dtype, size, stride, parts[0].device, "x")
         given, first = [], ZERO
         for part in parts:
@@ -478,30 +488,6 @@ class Builder:
             first = first + part.size[dim]
         self._join(buffer, given, dim)
         return self.tensor(buffer)
-
-    def _chosen(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
-        """Each element is that of the part which it is in; nothing is read of the others."""
-        ends = list(itertools.accumulate([part.size[dim] for part in parts], operator.add))
-        number = torch.int32 if at_most(size[dim], 2**31 - 1) else torch.int64
-
-        def element(at: Shape) -> Value:
-            where = position(at[dim], number)
-            value: Value | None = None
-            starts = [end - part.size[dim] for part, end in zip(parts, ends, strict=True)]
-            own = [p.load((*at[:dim], at[dim] - s, *at[dim + 1 :])) for p, s in zip(parts, starts, strict=True)]
-            free = frozenset.intersection(*map(_direct, own))  # each part reads it there
-            for mine, start, end in reversed([*zip(own, starts, ends, strict=True)]):
-                here = apply("lt", where, position(end, number))
-                after = apply("ge", where, position(start, number))
-                if value is None:
-                    value = masked(mine, after, free)
-                else:
-                    inside = here if start == 0 else apply("and", here, after)
-                    value = apply("where", here, masked(mine, inside, free), value)
-            assert value is not None
-            return value
-
-        return Tensor(size, parts[0].dtype, parts[0].device, element, wanted=tuple(stride))
 
     def _join(self, buffer: Buffer, parts: list[Strided], dim: int) -> None:
         self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (parts, dim), {}, reason="joined",
@@ -567,11 +553,6 @@ class Builder:
         return Tensor(size, x.dtype, x.device, element, wanted=tuple(stride))
 
 
-def _direct(value: Value) -> frozenset[Value]:
-    """What is loaded for it at places that are no tensor's, whatever else is so."""
-    return frozenset(v for v in walk(value) if isinstance(v, Load) and v.mask is None and not v.indirect)
-
-
 def _single(value: Value, device: torch.device) -> Tensor:
     """A tensor without dimensions."""
     return Tensor((), value.dtype, device, lambda at: value)
@@ -579,12 +560,6 @@ def _single(value: Value, device: torch.device) -> Tensor:
 
 def _any(truths: Sequence[Value]) -> Value:
     return functools.reduce(lambda a, b: apply("or", a, b), truths)
-
-
-def _are_packed(parts: Sequence[Tensor], dim: int, size: Sequence[Index], most: int) -> bool:
-    """Are they bytes side by side, one of each part, as numbers that somebody takes out of an integer?"""
-    small = parts[0].dtype in (torch.uint8, torch.int8) and len(parts) <= most
-    return small and dim == len(size) - 1 and all(part.size[dim] == 1 for part in parts)
 
 
 def _before_cast(tensor: Tensor, dtype: torch.dtype) -> Callable[[Shape], Value]:

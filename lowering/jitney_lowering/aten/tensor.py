@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from jitney_lowering.index import Index, Opaque, Var, index, max_
+from jitney_lowering.index import Index, Opaque, Var, at_most, index, max_
 from jitney_lowering.ir.loops import Strided
-from jitney_lowering.ir.values import Value, load
+from jitney_lowering.ir.values import Load, Value, apply, load, masked, position, walk
 
 Shape = tuple[Index, ...]
 ZERO, ONE = index(0), index(1)
@@ -222,3 +224,39 @@ def overlaps(size: Sequence[Index], stride: Sequence[Index], hint: Callable[[Ind
 def unrepeated(size: Sequence[Index], stride: Sequence[Index]) -> list[Index]:
     """The size without what strides of 0 repeat."""
     return [ONE if t == 0 else s for s, t in zip(size, stride, strict=True)]
+
+
+def are_packed(parts: Sequence[Tensor], dim: int, size: Sequence[Index], most: int) -> bool:
+    """Are they bytes side by side, one of each part, as numbers that somebody takes out of an integer?"""
+    small = parts[0].dtype in (torch.uint8, torch.int8) and len(parts) <= most
+    return small and dim == len(size) - 1 and all(part.size[dim] == 1 for part in parts)
+
+
+def chosen(parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
+    """Each element is that of the part which it is in; nothing is read of the others."""
+    ends = list(itertools.accumulate([part.size[dim] for part in parts], operator.add))
+    number = torch.int32 if at_most(size[dim], 2**31 - 1) else torch.int64
+
+    def element(at: Shape) -> Value:
+        where = position(at[dim], number)
+        value: Value | None = None
+        starts = [end - part.size[dim] for part, end in zip(parts, ends, strict=True)]
+        own = [p.load((*at[:dim], at[dim] - s, *at[dim + 1 :])) for p, s in zip(parts, starts, strict=True)]
+        free = frozenset.intersection(*map(_direct, own))  # each part reads it there
+        for mine, start, end in reversed([*zip(own, starts, ends, strict=True)]):
+            here = apply("lt", where, position(end, number))
+            after = apply("ge", where, position(start, number))
+            if value is None:
+                value = masked(mine, after, free)
+            else:
+                inside = here if start == 0 else apply("and", here, after)
+                value = apply("where", here, masked(mine, inside, free), value)
+        assert value is not None
+        return value
+
+    return Tensor(size, parts[0].dtype, parts[0].device, element, wanted=tuple(stride))
+
+
+def _direct(value: Value) -> frozenset[Value]:
+    """What is loaded for it at places that are no tensor's, whatever else is so."""
+    return frozenset(v for v in walk(value) if isinstance(v, Load) and v.mask is None and not v.indirect)
