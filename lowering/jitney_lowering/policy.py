@@ -127,7 +127,7 @@ class Policy:
 
 CPU = Policy(
     short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
-    split_loop=8, positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
+    split_loop=8, positions=10, scans=frozenset(SCANS) - {"sort"}, fused_gathers=True, samples=True, float8=True,
     streamed_bytes=2, packed=8,
 )  # fmt: skip
 GPU = Policy(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import torch
 
-from jitney_lowering.index import Index, index, max_, min_
+from jitney_lowering.index import Index, at_most, index, max_, min_
 from jitney_lowering.ir.operations import INTEGERS
 from jitney_lowering.ir.values import Apply, Checked, Constant, Load, Position, Value, holds, walk
 
@@ -99,6 +99,12 @@ def _abs(v: Apply, args: list[Interval]) -> Interval:
     return index(0), max_(low * -1, high)
 
 
+def _and(v: Apply, args: list[Interval]) -> Interval:
+    """Not above the one that is not negative."""
+    known = [high for low, high in args if low is not None and at_most(0, low)]
+    return (index(0), known[0]) if known else UNKNOWN
+
+
 def _is_small(given: Interval) -> bool:
     """Is it known at both ends, with no great numbers? Sums of others may go around."""
     return all(end is not None and (end.value is None or abs(end.value) < LARGE) for end in given)
@@ -113,4 +119,5 @@ RULES: dict[str, Callable[[Apply, list[Interval]], Interval]] = {
     "add": _add,
     "sub": _sub,
     "abs": _abs,
+    "and": _and,
 }

@@ -36,8 +36,10 @@ SCANS: dict[str, str] = {
     "cummax": "max",
     "cummin": "min",
     "logcumsumexp": "logsumexp",
+    "sort": "sort",
 }
-"""One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The values are in
+"""One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The exception is
+``sort``, of all of them: integers in ascending order. The values are in
 the dtype in which they are accumulated; the buffer may have another one, to which each result is converted. Which of
 the values before are put together first is the emitter's choice. ``logsumexp`` is a logarithm of a sum of powers of e,
 as ``torch.logcumsumexp`` has it: of floats, and of scans only."""
@@ -51,6 +53,7 @@ _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
     "any": lambda dtype: False,
     "all": lambda dtype: True,
     "logsumexp": lambda dtype: -float("inf"),
+    "sort": lambda dtype: _most(dtype),
 }
 _IDENTITIES |= {"argmax": _IDENTITIES["max"], "argmin": _IDENTITIES["min"]}
 

@@ -271,6 +271,7 @@ SCAN: dict[str, Callable[[Grid], Grid]] = {
     "cummax": lambda rows: rows.cummax(-1).values,
     "cummin": lambda rows: rows.cummin(-1).values,
     "logcumsumexp": lambda rows: rows.logcumsumexp(-1),
+    "sort": lambda rows: rows.sort(-1).values,
 }
 
 __all__ = ["run"]

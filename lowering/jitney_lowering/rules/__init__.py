@@ -24,6 +24,7 @@ from jitney_lowering.rules.gathers import GATHERS
 from jitney_lowering.rules.grids import GRIDS
 from jitney_lowering.rules.joins import JOINS
 from jitney_lowering.rules.norms import NORMS
+from jitney_lowering.rules.orders import ORDERS
 from jitney_lowering.rules.pointwise import POINTWISE
 from jitney_lowering.rules.pool_gradients import POOL_GRADIENTS
 from jitney_lowering.rules.pools import POOLS
@@ -43,6 +44,7 @@ RULES: dict[Any, Rule] = {
     **COPIES,
     **REDUCTIONS,
     **SCANS,
+    **ORDERS,
     **CREATION,
     **JOINS,
     **SLICES,

@@ -37,7 +37,7 @@ def gather(call: Call) -> Tensor:
     x, dim, at_index, _ = call.args
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size) and len(x.size) == len(at_index.size), "a single element")
-    _prepare(call, x, [dim])
+    prepare(call, x, [dim], call.size)
     picks = of_dimension(call, at_index, dim, x.size[dim], depends(x, dim))
     return call.result(lambda at: x.load((*at[:dim], picks.at(at), *at[dim + 1 :])))
 
@@ -48,7 +48,7 @@ def index_select(call: Call) -> Tensor:
     x, dim, row = call.args
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size), "a single element")
-    _prepare(call, x, [dim])
+    prepare(call, x, [dim], call.size)
     text = "index out of range in self"
     picks = Picks(call.builder, row, x.size[dim], text, IndexError, used=depends(x, dim))
 
@@ -62,7 +62,7 @@ def index_select(call: Call) -> Tensor:
 def embedding(call: Call) -> Tensor:
     """A row of the table for each index."""
     table, rows, *_ = call.args
-    _prepare(call, table, [0])
+    prepare(call, table, [0], call.size)
     text = "index out of range in self"
     picks = Picks(call.builder, rows, table.size[0], text, IndexError, used=depends(table, 0))
     return call.result(lambda at: table.load((picks.at(at[:-1]), at[-1])))
@@ -73,7 +73,7 @@ def take(call: Call) -> Tensor:
     """Elements by their number in row-major order."""
     x, places = call.args
     flat = reshaped(x, (count(x.size),))
-    _prepare(call, flat, [0])
+    prepare(call, flat, [0], call.size)
     text, used = "out of range: take", depends(flat, 0)
     picks = Picks(call.builder, places, flat.size[0], text, IndexError, wraps=True, used=used)
     return call.result(lambda at: flat.load((picks.at(at),)))
@@ -86,7 +86,7 @@ def index(call: Call) -> Tensor:
     dims = [d for d, i in enumerate(indices) if i is not None]
     call.refuse_unless(all(indices[d].dtype in INDICES for d in dims), "chosen by truth values")
     call.refuse_unless(bool(dims), "no indices")
-    _prepare(call, x, dims)
+    prepare(call, x, dims, call.size)
     found = indexed(call, x.size, indices, call.size, {d for d in dims if not depends(x, d)})
     return call.result(lambda at: x.load(found(at)))
 
@@ -134,11 +134,14 @@ def of_dimension(call: Call, at_index: Tensor, dim: int, size: Index, used: bool
     return Picks(call.builder, at_index, size, text, used=used)
 
 
-def _prepare(call: Call, x: Tensor, dims: Sequence[int]) -> None:
-    """What is picked from is there to be read at computed places along these dimensions; or ``NoRule``."""
+def prepare(call: Call, x: Tensor, dims: Sequence[int], size: Shape) -> None:
+    """What is picked from is there to be read at computed places along these dimensions; or ``NoRule``.
+
+    ``size``: of what is picked.
+    """
     builder = call.builder
     call.refuse_unless(all(x.size[d] != 0 for d in dims), "a gather from nothing")
-    few = builder.sizes.hint(count(call.size)) * FEW <= builder.sizes.hint(count(x.size))
+    few = builder.sizes.hint(count(size)) * FEW <= builder.sizes.hint(count(x.size))
     if not builder.policy.fused_gathers:
         call.refuse_unless(x.strided is None and few, "the source is in memory")
     if not few:

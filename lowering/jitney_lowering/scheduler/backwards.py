@@ -23,7 +23,8 @@ Loop = tuple[str, Var]  # the buffer of a step, and one of its loops
 def turned_round(steps: Sequence[Step]) -> list[Step]:
     """The same steps, with the loops backwards that read so what scans make, directly or not."""
     nests = {step.buffer: step for step in steps if isinstance(step, Computed)}
-    scans = [(step.buffer, var) for step in nests.values() if step.kind in SCANS for var in step.reduced]
+    running = [step for step in nests.values() if step.kind in SCANS and step.kind != "sort"]
+    scans = [(step.buffer, var) for step in running for var in step.reduced]
     if not scans:
         return list(steps)
     beside: dict[Loop, list[tuple[bool, Loop]]] = {}

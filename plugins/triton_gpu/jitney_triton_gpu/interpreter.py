@@ -99,6 +99,7 @@ _REDUCTIONS: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
     "minimum_int": np.min,
     "either": np.bitwise_or.reduce,
     "both": np.bitwise_and.reduce,
+    "_xor_combine": np.bitwise_xor.reduce,  # of Triton's own sort
     "logaddexp": np.logaddexp.reduce,
 }
 _POSITIONS: dict[str, Callable[..., np.ndarray[Any, Any]]] = {"first_greater": np.argmax, "first_lesser": np.argmin}

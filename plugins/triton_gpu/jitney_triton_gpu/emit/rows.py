@@ -43,6 +43,8 @@ def rows(
     )
     if plain and not is_across(kernel) and is_narrow(kernel):
         usual = tiles.narrow_rows(product(kernel.outer).value, length) or usual
+    if length is not None and any(isinstance(s, Scan) and s.kind == "sort" for s in statements):
+        usual = tiles.sorted_rows(product(kernel.outer).value, length, is_across(kernel))
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}

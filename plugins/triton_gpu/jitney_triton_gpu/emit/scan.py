@@ -41,7 +41,11 @@ class Prefix:
         value, _ = made.operands(writer, self.statement.value, None, axis)
         name = writer.name("c")
         ending = ", reverse=True" if self.backwards else ""
-        writer.line(f"{name} = tl.associative_scan({value}, {dim}, {made.combine}{ending})")
+        if made.kind == "sort":
+            assert not self.carry, "a row that is sorted piece by piece"
+            writer.line(f"{name} = tl.sort({value})")
+        else:
+            writer.line(f"{name} = tl.associative_scan({value}, {dim}, {made.combine}{ending})")
         if self.carry:
             writer.line(f"{name} = {made.combine}({self.carry}, {name})")
             lane = f"tl.arange(0, {axis.symbol})" + ("[None, :]" if self.tiled else "")
