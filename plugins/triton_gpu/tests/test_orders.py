@@ -80,8 +80,8 @@ def test_any_rows(data: st.DataObject) -> None:
 
 def picked(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (
-        *torch.topk(x, 9), *torch.topk(x, 70, largest=False), *torch.kthvalue(x, 40), *torch.kthvalue(x, 1, keepdim=True),
-        *torch.median(x, -1), *torch.median(x.mT, 1, keepdim=True),
+        *torch.topk(x, 9), *torch.topk(x, 70, largest=False), *torch.kthvalue(x, 40),
+        *torch.kthvalue(x, 1, keepdim=True), *torch.median(x, -1), *torch.median(x.mT, 1, keepdim=True),
     )  # fmt: skip
 
 
