@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.matrix_product import MOST_TOGETHER
-from jitney_lowering.ir.values import cost
+from jitney_lowering.ir.values import Put, cost
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, iterations, join
 from jitney_lowering.scheduler.loop_order import along_rows, like_rows
@@ -40,6 +40,7 @@ class Fusion:
         self.precedence = Precedence()
         self.maker: dict[str, int] = {}
         self.ordered = -1  # the last extern call that must keep its place
+        self.fills: set[str] = set()  # buffers that begin with what is computed of nothing
         self.numbers: list[int] = []
 
     def add(self, step: Step, number: int) -> None:
@@ -58,6 +59,8 @@ class Fusion:
                 self.ordered = at
         else:
             at = self._put(step, number, needs)
+            if not step.reads:
+                self.fills.add(step.buffer)
         for name in step.writes:
             self.maker[name] = at
 
@@ -247,10 +250,17 @@ class Fusion:
         return group
 
     def _joined(self, group: Group, step: Computed, number: int) -> Group | None:
-        scatters = [s for s in (step, *(m.step for m in group.members)) if s.kind == SCATTER]
-        if scatters and not all(map(self._may_scatter_together, scatters)):
+        steps = [step, *(m.step for m in group.members)]
+        scatters = [s for s in steps if s.kind == SCATTER]
+        if len(scatters) > 1 and not all(map(self._may_scatter_together, scatters)):
+            return None
+        if len(scatters) < len(steps) and not all(self._is_filled(s) for s in scatters):
             return None
         return join(group, step, number, self.names)
+
+    def _is_filled(self, scatter: Computed) -> bool:
+        """Does it change what was filled for it? Others change memory in place where nothing beside them needs it."""
+        return isinstance(scatter.value, Put) and scatter.value.buffer in self.fills
 
     def _may_scatter_together(self, scatter: Computed) -> bool:
         """Do so many elements go to each place that threads wait for each other? They do less, with more places.

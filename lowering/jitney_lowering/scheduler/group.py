@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
-from jitney_lowering.ir.values import Load, Value, cost, walk
+from jitney_lowering.ir.values import Load, Put, Value, cost, walk
 from jitney_lowering.policy import CPU, LINE, Policy
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.single_row import ROW, is_short, is_small, is_total, with_row
@@ -91,7 +91,7 @@ class Group:
     def reads(self) -> frozenset[str]:
         """Buffers that it loads from and does not fill."""
         changed = frozenset(name for m in self.members if m.step.kind == SCATTER for name in m.step.reads)
-        return changed | (frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys())
+        return (changed | {load.buffer for m in self.members for load in m.loads}) - self.makers.keys()
 
     @property
     def is_single_row(self) -> bool:
@@ -114,7 +114,8 @@ class Group:
         return max(known, default=None) if self.depth and len(known) == len(lengths) and 0 not in known else None
 
     def _is_plain(self, member: Member) -> bool:
-        return not member.deferred and member.step.kind not in SCANS and len(member.step.loops) >= self.depth
+        plain = not member.deferred and member.step.kind not in (*SCANS, SCATTER)
+        return plain and len(member.step.loops) >= self.depth
 
     def aligned(self, member: Member, load: Load) -> bool:
         """Does the member read what was made in the same iteration, or outside of the group?"""
@@ -203,7 +204,8 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
             return None
         group, step = _as_single_row(group), with_row(step)
     found = match(group.spine, step.loops, names)
-    if any(s.kind == SCATTER for s in steps) and not _scatter_together(group, step, found):
+    scatters = [s for s in steps if s.kind == SCATTER]
+    if scatters and not (_scatter_together(group, step, found) or _scatters_beside(group, step, found, scatters)):
         return None  # who reads what it makes waits for all of it
     if (not found.count and (group.spine or step.loops)) or _is_wider(group, step):
         return None
@@ -219,6 +221,8 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     if found.rest and found.count < len(found.spine):
         spine = found.spine  # they part here: the rest is each member's own
     for member in _as_members(step, number, depth, group.policy):
+        if scatters and member.deferred:
+            continue
         joined = _placed(replace(group, spine=spine, depth=depth, members=members), member, found.count)
         if joined is not None:
             return joined
@@ -241,6 +245,19 @@ def _scatter_together(group: Group, step: Computed, found: Match) -> bool:
     """Does each iteration of the same loops scatter to several buffers, whose threads wait for each other less?"""
     plain = all(s.kind == SCATTER for s in (step, *(m.step for m in group.members)))
     return plain and group.policy.scatters and found.count == len(found.spine) and not found.rest
+
+
+def _scatters_beside(group: Group, step: Computed, found: Match, scatters: Sequence[Computed]) -> bool:
+    """Does a scatter take what the group computes, in the same iterations? So it need not be in memory for it."""
+    if not group.policy.scatters or group.is_single_row or any(m.deferred for m in group.members):
+        return False
+    written_out = max(group.policy.unrolled_row, group.policy.scratch_row, group.policy.shared_row)
+    if all(m.step.kind == SCATTER for m in group.members) or found.rest or 1 < (group.row or 1) <= written_out:
+        return False
+    if step.kind != SCATTER:
+        return True
+    begins = {s.value.buffer for s in scatters if isinstance(s.value, Put)}
+    return begins.isdisjoint(group.makers) and not step.reads.isdisjoint(group.makers)
 
 
 def _is_wider(group: Group, step: Computed) -> bool:

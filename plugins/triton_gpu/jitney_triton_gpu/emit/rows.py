@@ -9,7 +9,7 @@ import torch
 
 from jitney_lowering import NotLowered
 from jitney_lowering.index import min_, product, usual_step
-from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scratch, Store, Value, ref, walk
+from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scatter, Scratch, Store, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
@@ -297,7 +297,7 @@ class Rows:
         for s in nest.statements:
             if isinstance(s, Scan):
                 scans[s.name].step(self.writer, axis)
-            else:
+            elif not isinstance(s, Scatter):
                 self.writer.value(s.value)
 
     def _piece(
@@ -334,6 +334,9 @@ class Rows:
         registers = [self.writer.value(s.value) for s in stores]
         for s, register in zip(stores, registers, strict=True):
             self.store_one(s, register)
+        for scatter in nest.statements:
+            if isinstance(scatter, Scatter):
+                self.writer.put(scatter.value)
 
     def store_one(self, s: Store, register: Register) -> None:
         """To memory, or as the register that later nests use."""

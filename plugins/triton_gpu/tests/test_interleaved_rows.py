@@ -1,0 +1,89 @@
+"""Rows of pairs that are computed from pairs: each thread has a pair, and loads nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import jitney
+from jitney_triton_gpu import launcher
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What kernels are loaded."""
+    found: list[str] = []
+    load = launcher.load
+
+    def noting(source: str, name: str, functions: dict[str, Any], *rest: Any) -> Any:
+        found.extend(f.text for f in functions.values())
+        return load(source, name, functions, *rest)
+
+    monkeypatch.setattr(launcher, "load", noting)
+    return found
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    x = torch.nn.functional.rms_norm(x, (x.shape[-1],))
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+
+def centred(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Two reductions of everything, and one of products of neighbours."""
+    x = torch.nn.functional.layer_norm(x, (x.shape[-1],))
+    a, b = x[..., ::2], x[..., 1::2]
+    scale = (a * b).sum(-1, keepdim=True).tanh()
+    return torch.stack([b * cos * scale, a * sin - b], -1).flatten(-2)
+
+
+def triples(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.softmax(-1)[..., ::2], x[..., 1::2]
+    y = torch.stack([a * cos, b * sin, a + b], -1).flatten(-2)
+    return y * y.abs().amax(-1, keepdim=True)
+
+
+def extremes(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Positions are of elements, not of pairs."""
+    x = x - x.mean(-1, keepdim=True)
+    a, b = x[..., ::2], x[..., 1::2]
+    y = torch.stack([a * cos, b * sin], -1).flatten(-2)
+    return y + y.argmax(-1, keepdim=True)
+
+
+def arguments(rows: int, pairs: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    shapes = ((rows, 3, 2 * pairs), (3, pairs), (3, pairs))
+    return [torch.randn(shape).to(DEVICE, dtype) for shape in shapes]
+
+
+def test_a_thread_has_a_pair(texts: list[str]) -> None:
+    args = arguments(40, 32)
+    got = jitney.compile(rotated, backend="triton_gpu", fullgraph=True)(*args)
+    torch.testing.assert_close(got, rotated(*args))
+    (text,) = texts
+    assert text.count("tl.load") == 4 and text.count("tl.store") == 2 and "tl.where" not in text
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    fn=st.sampled_from([rotated, centred, triples, extremes]),
+    rows=st.integers(2, 20),
+    pairs=st.integers(2, 40),
+    dtype=st.sampled_from([torch.float32, torch.float16]),
+)
+def test_any_rows(fn: Callable[..., Tensor], rows: int, pairs: int, dtype: torch.dtype) -> None:
+    jitney.reset()
+    dtype = torch.float32 if fn is extremes else dtype
+    args = arguments(rows, pairs, dtype)
+    got = jitney.compile(fn, backend="triton_gpu", fullgraph=True)(*args)
+    exact = fn(*(a.double() for a in args))
+    tolerance = 1e-4 if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=tolerance)
