@@ -18,7 +18,7 @@ from jitney.torch_compat.stand_ins.tensor_iterator import hint
 from jitney_lowering.decomposition.table import aten, decomposes, is_empty
 
 SHORT = 64  # elements of the longest row, of 64 bits on GPUs
-APART = 16  # where they do not lie side by side, on GPUs: each goes through all of them, from the cache or not
+APART = 16  # where they do not lie side by side: each goes through all of them, from the cache or not
 PAIRS = 4  # elements of others on GPUs: longer ones are sorted, see ``rules/orders.py``
 TINY = 8  # elements of the longest row for each of whose places all elements are asked
 GREATEST = (1 << 31) - 1
@@ -37,7 +37,7 @@ def _is_short(x: Tensor, dim: int) -> bool:
     size = x.shape[dim]
     most = SHORT
     if x.device.type != "cpu":
-        most = APART if hint(x.stride(dim)) != 1 else PAIRS if x.dtype.itemsize < 8 else SHORT
+        most = PAIRS if x.dtype.itemsize < 8 else SHORT if hint(x.stride(dim)) == 1 else APART
     return type(size) is int and size <= most
 
 

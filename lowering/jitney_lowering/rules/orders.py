@@ -22,6 +22,7 @@ from jitney_lowering.rules.gathers import prepare
 aten = torch.ops.aten
 ORDERS: dict[Any, Rule] = {}
 LONGEST = 512  # elements of a row, which a warp has in its registers; twice as many where 32 bits hold number and place
+ACROSS = 32  # elements of a row that lies side by side with others: a thread has all of it
 BITS = {
     torch.float32: 32, torch.float16: 19, torch.bfloat16: 16, torch.int32: 32, torch.int16: 16, torch.int8: 8,
     torch.uint8: 9, torch.bool: 2,
@@ -56,8 +57,10 @@ class Row:
         call.refuse_unless(length is not None and length > 1, "rows of one element, or of a size that changes")
         call.refuse_unless(rows.value not in (0, 1), "a single row")
         stride = stride or contiguous(x.size)
-        call.refuse_unless(stride[self.dim] is ONE or builder.policy.scanned_across, "an order across rows")
         self.length = length or 0
+        lies = x.strided.stride if x.strided is not None else x.wanted or stride
+        across = stride[self.dim] is not ONE or lies[self.dim] is not ONE
+        call.refuse_unless(not across or (builder.policy.scanned_across and self.length <= ACROSS), "rows side by side")
         self.shift = (self.length - 1).bit_length()
         self.kept = torch.int32 if self.width + self.shift <= 32 else torch.int64
         call.refuse_unless(self.length <= LONGEST * 8 // self.kept.itemsize, "long rows")

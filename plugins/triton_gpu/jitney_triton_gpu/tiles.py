@@ -284,8 +284,11 @@ def sorted_rows(count: int | None, length: int, across: bool) -> Tile:
     0.118. Code grows with what a thread has, and takes seconds to compile then.
     """
     r = power(length)
-    x = min(power(count or GUESS), max((1024 if across else 256) // r, 1))
-    return Tile(x, r, 1 if x * r <= 512 else max(x * r // 128, 1), True)
+    if across:  # a thread has all of a row, if that is short
+        x = min(power(count or GUESS), max(1024 // r, 32))
+        return Tile(x, r, 1 if r <= 32 else warps_for(x * r), True)
+    x = min(power(count or GUESS), max(256 // r, 1))
+    return Tile(x, r, 1 if x * r <= 512 else 8, True)
 
 
 def rows_at_a_time(size: int) -> int | None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jitney
+from jitney_lowering.decomposition import orders
 from jitney_triton_gpu import launcher
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -132,3 +133,16 @@ def test_long_rows_and_other_widths_stay_operators(texts: list[str]) -> None:
     check(lambda x: (*torch.topk(x, 3), *torch.sort(x, dim=-1, stable=True)), torch.randn(3, 600, device=DEVICE))
     check(lambda x: torch.sort(x, dim=-1, stable=True), torch.randn(3, 100, dtype=torch.float64, device=DEVICE))
     assert not any("tl.sort" in text for text in texts)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_any_short_rows(data: st.DataObject) -> None:
+    """As on GPUs, where comparisons of all pairs take longer; rows that lie side by side too."""
+    shape = data.draw(st.tuples(st.integers(2, 5), st.integers(2, 33), st.integers(2, 5)).flatmap(st.permutations))
+    dim, descending = data.draw(st.integers(0, 2)), data.draw(st.booleans())
+    x = mixed(data.draw(st.sampled_from(DTYPES)), *shape)
+    jitney.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(orders, "SHORT", 1)
+        check(lambda x: torch.sort(x, dim=dim, descending=descending, stable=True), x)

@@ -16,6 +16,7 @@ from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest, work
 from jitney_triton_gpu.emit.online import Online, softmax_sums
+from jitney_triton_gpu.emit.pairs import Pairs
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.scratch import homes as scratch_homes
@@ -156,6 +157,8 @@ class Rows:
         self.replaced = replaced
         self.stages = stages
         self.axes: dict[tuple[object, ...], Axis] = {}
+        self.starts: dict[str, str] = {}  # of the axes' blocks
+        self.pairs: Pairs | None = None  # of the nest
         self.stored: set[str] = set()  # by the nests so far
         self.loaded: set[str] = set()
         self.inherited: set[str] = set()  # scratch memory in which something else was before
@@ -218,6 +221,7 @@ class Rows:
         return self.axes[nest.loops]
 
     def _begin(self, axis: Axis, start: str) -> None:
+        self.starts[axis.name] = start
         self.draft.axis(axis, start, "[None, :]" if self.tiled else "")
 
     def _turn(self, axis: Axis) -> None:
@@ -294,6 +298,8 @@ class Rows:
 
     def _values(self, nest: Nest, axis: Axis, scans: Mapping[str, Prefix]) -> None:
         """The values of all statements in order, each scan before those that read it."""
+        self.pairs = Pairs(self.writer, nest, axis, self.starts[axis.name])
+        self.pairs.load()
         for s in nest.statements:
             if isinstance(s, Scan):
                 scans[s.name].step(self.writer, axis)
@@ -331,9 +337,12 @@ class Rows:
         if any(isinstance(s, Accumulate) for s in nest.statements):
             raise NotLowered("a reduction of several results for each row")
         stores = [s for s in nest.statements if isinstance(s, Store)]
-        registers = [self.writer.value(s.value) for s in stores]
-        for s, register in zip(stores, registers, strict=True):
-            self.store_one(s, register)
+        registers = {s: self.writer.value(s.value) for s in stores}
+        outside = {s: register for s, register in registers.items() if s.buffer not in self.kept}
+        paired = set(outside).difference(self.pairs.store(outside)) if self.pairs and nest.loops else set()
+        for s, register in registers.items():
+            if s not in paired:
+                self.store_one(s, register)
         for scatter in nest.statements:
             if isinstance(scatter, Scatter):
                 self.writer.put(scatter.value)

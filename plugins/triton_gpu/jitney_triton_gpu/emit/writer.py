@@ -220,6 +220,10 @@ class Writer:
         """In the innermost section this value is in a register already."""
         self.sections[-1].values[value] = register
 
+    def is_known(self, value: Value) -> bool:
+        """Is it in a register already?"""
+        return self._known(value) is not None
+
     def _known(self, v: Value) -> Register | None:
         for section in reversed(self.sections):
             if v in section.values:
