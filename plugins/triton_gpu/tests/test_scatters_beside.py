@@ -77,6 +77,23 @@ def changed(x: Tensor) -> tuple[Tensor, ...]:
     return y, x.scatter_add(1, place, y), x.sum(-1)
 
 
+def ranked(x: Tensor) -> tuple[Tensor, ...]:
+    """A place for each row: that of its greatest element; and for each element, by how many are smaller."""
+    best = x.argmax(-1)
+    chosen = torch.zeros(x.shape[1], device=x.device).index_add_(0, best, x.amax(-1))
+    places = (x[:, :, None] > x[:, None, :]).sum(-1)
+    return chosen, torch.zeros_like(x).scatter_(1, places, x * 2), places
+
+
+def rewritten(x: Tensor) -> tuple[Tensor, ...]:
+    """What is filled is what the kernel reads."""
+    x = x.clone()
+    y, places = x.cumsum(-1), torch.argsort(x, dim=-1, stable=True)
+    x.fill_(2.0)
+    x.scatter_(1, places, y)
+    return x, y
+
+
 CASES: list[tuple[Callable[[Tensor], tuple[Tensor, ...]], int]] = [
     (packed, 2), (normalised, 2), (pointwise, 2),
 ]  # fmt: skip
@@ -99,7 +116,7 @@ def test_kernels(fn: Callable[[Tensor], tuple[Tensor, ...]], kernels: int, dynam
 
 @settings(max_examples=30, deadline=None)
 @given(
-    fn=st.sampled_from([packed, assigned, normalised, pointwise, twice, changed]),
+    fn=st.sampled_from([packed, assigned, normalised, pointwise, twice, changed, ranked, rewritten]),
     rows=st.integers(5, 40),
     columns=st.integers(2, 70),
     seed=st.integers(0, 99),

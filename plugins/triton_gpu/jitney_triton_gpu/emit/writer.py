@@ -333,7 +333,7 @@ class Writer:
             self._opaque[atom] = self.value(value)
         register = self.value(v.value)
         shown, axes = self.address(v.buffer, v.index)
-        every = frozenset(axis.name for axis in self._axes())
+        every = frozenset(axis.name for axis in self.tile)  # a row's elements may be known, and not go there
         if self.tile and not axes >= {axis.name for axis in self.tile}:
             shown = f"tl.broadcast_to({shown}, {self.shape()})"
         mask = self.mask(every)
