@@ -122,6 +122,12 @@ class Dispatcher(CodeEntries):
             callers.warn(f"{where}: {reason}, which capture relies on; calls run eagerly until it is as it was")
         return True
 
+    def _is_full(self, args: tuple[Any, ...]) -> bool:
+        """Has it all forms that calls about such modules may have, and has it said so?"""
+        if not self.incidents.limit or config.error_on_recompile:
+            return False
+        return self._forms(group_of(args)) >= config.cache_size_limit
+
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if torch_private.transforms_active():  # vmap, grad... of torch.func around it: they see the program itself
@@ -133,7 +139,7 @@ class Dispatcher(CodeEntries):
             result = self._under_stance(name, args, kwargs)
             if result is not MISS:
                 return result
-        if self.state is FrameState.CAPTURE and self._must_wait():
+        if self.state is FrameState.CAPTURE and (self._is_full(args) or self._must_wait()):
             return self.eager(args, kwargs)
         result = self._from_disk(args, kwargs)
         if result is not MISS:
@@ -198,9 +204,8 @@ class Dispatcher(CodeEntries):
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
         group = group_of(args)
-        count = sum(e.group == group for e in self.entries)
         home = self.home
-        if home is None or self.state is not FrameState.CAPTURE or count >= config.cache_size_limit:
+        if home is None or self.state is not FrameState.CAPTURE or self._forms(group) >= config.cache_size_limit:
             return MISS
         result: Any = MISS
         if home.package is not None:
@@ -309,7 +314,7 @@ class Dispatcher(CodeEntries):
         with events.compiling():
             if self.entries and not self._may_recompile(arguments, cells, group):
                 return None
-            entry = self._compile(arguments, cells, sum(e.group == group for e in self.entries), ahead)
+            entry = self._compile(arguments, cells, self._forms(group), ahead)
         if entry is not None:
             entry.group = group
         return entry
@@ -343,8 +348,11 @@ class Dispatcher(CodeEntries):
         target = self.target
         capture_failed(FailedFrame(target.function, target.code, target.globals, arguments, cells, error))
 
+    def _forms(self, group: tuple[int, ...]) -> int:
+        return sum(entry.group == group for entry in self.entries)
+
     def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...], group: tuple[int, ...]) -> bool:
-        count = sum(e.group == group for e in self.entries)
+        count = self._forms(group)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
         expected, found, line = recompile_reason(self.entries[0], arguments, cells)
