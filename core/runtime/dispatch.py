@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from jitney import events
 from jitney._util import callers, recursion_room
 from jitney.backends.extension_calls import capture_failed, warn_of_settings
@@ -29,7 +27,7 @@ from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, 
 from jitney.guards.program import MISS
 from jitney.runtime import frame_cache, stance
 from jitney.runtime.continuation import Continuation, EagerRun, run_continuations, taking_call
-from jitney.runtime.entry import CaptureFault, CodeEntries, Entry, FrameState, Session
+from jitney.runtime.entry import CaptureFault, CodeEntries, Entry, FrameState, Session, group_of
 from jitney.runtime.recompile_reasons import RecompileReason, recompile_reason, recompile_reasons
 from jitney.torch_compat import torch_private
 
@@ -124,6 +122,12 @@ class Dispatcher(CodeEntries):
             callers.warn(f"{where}: {reason}, which capture relies on; calls run eagerly until it is as it was")
         return True
 
+    def _is_full(self, args: tuple[Any, ...]) -> bool:
+        """Has it all forms that calls about such modules may have, and has it said so?"""
+        if not self.incidents.limit or config.error_on_recompile:
+            return False
+        return self._forms(group_of(args)) >= config.cache_size_limit
+
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if torch_private.transforms_active():  # vmap, grad... of torch.func around it: they see the program itself
@@ -135,7 +139,7 @@ class Dispatcher(CodeEntries):
             result = self._under_stance(name, args, kwargs)
             if result is not MISS:
                 return result
-        if self.state is FrameState.CAPTURE and self._must_wait():
+        if self.state is FrameState.CAPTURE and (self._is_full(args) or self._must_wait()):
             return self.eager(args, kwargs)
         result = self._from_disk(args, kwargs)
         if result is not MISS:
@@ -199,10 +203,9 @@ class Dispatcher(CodeEntries):
 
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
-        group = self._group(args)
-        count = sum(e.group == group for e in self.entries)
+        group = group_of(args)
         home = self.home
-        if home is None or self.state is not FrameState.CAPTURE or count >= config.cache_size_limit:
+        if home is None or self.state is not FrameState.CAPTURE or self._forms(group) >= config.cache_size_limit:
             return MISS
         result: Any = MISS
         if home.package is not None:
@@ -286,7 +289,7 @@ class Dispatcher(CodeEntries):
     def _load_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Is there a frame in the function's package or on disk for this call? It is an entry then."""
         package = None if self.home is None else self.home.package
-        group = self._group(args)
+        group = group_of(args)
         if package is not None:
             if self._first_with_graph(package.frames(self, args, kwargs), group):
                 return True
@@ -307,11 +310,11 @@ class Dispatcher(CodeEntries):
             arguments, cells = self.scope(args, kwargs)
         except TypeError:  # a call that the function itself refuses, in its own words
             return None
-        group = self._group(args)
+        group = group_of(args)
         with events.compiling():
             if self.entries and not self._may_recompile(arguments, cells, group):
                 return None
-            entry = self._compile(arguments, cells, sum(e.group == group for e in self.entries), ahead)
+            entry = self._compile(arguments, cells, self._forms(group), ahead)
         if entry is not None:
             entry.group = group
         return entry
@@ -345,14 +348,11 @@ class Dispatcher(CodeEntries):
         target = self.target
         capture_failed(FailedFrame(target.function, target.code, target.globals, arguments, cells, error))
 
-    @staticmethod
-    def _group(args: tuple[Any, ...]) -> tuple[int, ...]:
-        """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
-        owners = [a.__self__ if type(a) is types.MethodType else a for a in args]
-        return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
+    def _forms(self, group: tuple[int, ...]) -> int:
+        return sum(entry.group == group for entry in self.entries)
 
     def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...], group: tuple[int, ...]) -> bool:
-        count = sum(e.group == group for e in self.entries)
+        count = self._forms(group)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
         expected, found, line = recompile_reason(self.entries[0], arguments, cells)

@@ -81,6 +81,32 @@ def test_the_warning_points_at_the_call_and_names_no_line_of_jitneys(as_module: 
 
 
 @only_jitney
+@only_jitney
+@pytest.mark.filterwarnings("ignore:.*config.cache_size_limit")
+def test_past_the_limit_nothing_is_looked_for_until_a_setting_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jitney
+    from jitney.runtime import dispatch
+
+    def fn(x: torch.Tensor, mode: str) -> torch.Tensor:
+        return x + len(mode)
+
+    def fail(*args: Any) -> Any:
+        raise AssertionError("a reason is looked for")
+
+    compiled = compile_fn(fn, backend=(backend := CountingBackend()))
+    with jitney.config.patch(cache_size_limit=2):
+        for i in range(4):
+            compiled(t(), "m" * i)
+        with monkeypatch.context() as patch:
+            patch.setattr(dispatch, "recompile_reason", fail)
+            assert torch.equal(compiled(t(), "abcdef"), t() + 6)
+        with jitney.config.patch(error_on_recompile=True), pytest.raises(jitney.errors.RecompileError):
+            compiled(t(), "abcdef")
+    assert len(backend.graphs) == 2
+    compiled(t(), "abcdef")
+    assert len(backend.graphs) == 3
+
+
 def test_limit_counts_per_compiled_callable() -> None:
     import jitney
 

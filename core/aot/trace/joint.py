@@ -370,8 +370,6 @@ def _backward(
     stops: Stops,
 ) -> None:
     """Run the engine on the wrapped tensors: the operators of the backward are recorded as they are called."""
-    if any(node.target in LOOKS_AT_GRAD_MODE for node in tracer.graph.nodes):
-        raise NotSplit("an LSTM's kernel on this device keeps what its backward needs only where autograd sees it")
     tracer.phase = BACKWARD
     tangents = []
     for at, value in wanted.items():
@@ -486,8 +484,6 @@ def _outer_gradients(joint: Joint, layout: Layout, tracer: AtenTracer, gradients
 
 # Operators with ``out=`` and other arguments that they write to: torch assigns the new values in the wrong order.
 MIXES_UP_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")
-# Kernels that look at grad mode when they run: below an autograd function it is off.
-LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
 
 
 def _written_in_lists(node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> list[int]:

@@ -104,6 +104,9 @@ class AtenTracer(torch_private.TorchDispatchMode):
                 return self._drawn_in_order(args, kwargs, order)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(args[0], torch_private.FakeTensor):
             return self._constant(args[0])
+        # Its forward looks at grad mode when it runs, and compiled graphs run without.
+        if func is torch.ops.aten.mkldnn_rnn_layer_backward.default:
+            raise NotSplit("an LSTM's kernel on this device keeps what its backward needs only where autograd sees it")
         result = func(*args, **kwargs)
         if func._schema.is_mutable:
             raise NotSplit(f"{func} writes in place")

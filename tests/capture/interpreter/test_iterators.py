@@ -351,3 +351,93 @@ def test_counter_that_has_come_far_compiles_twice() -> None:
     with observe() as seen:
         assert [compiled(torch.ones(())).item() for _ in range(6)] == [0, 1, 2, 3, 4, 5]
     assert len(seen.graphs) <= 3
+
+
+PLACES: dict[str, Callable[[], Any]] = {
+    "list": lambda: iter(numbers()),
+    "list from its end": lambda: reversed([3, 4.5, "a"]),
+    "tuple": lambda: iter((1, 2.0, None, torch.ones(2))),
+    "range": lambda: iter(range(2, 20, 4)),
+    "text": lambda: iter("abcd"),
+    "enumerate": lambda: enumerate(numbers(), 3),
+    "zip": lambda: zip("abcd", range(9), itertools.count(2), strict=False),
+    "zip of enumerate": lambda: zip(enumerate(numbers()), iter([[1], [2], [3]]), strict=False),
+    "strict zip": lambda: zip([1, 2, 3], (4, 5), strict=True),
+    "dictionary": lambda: iter({"a": torch.ones(2), "b": torch.zeros(2), "c": 1}.items()),
+    "keys from their end": lambda: reversed({1: 2, 3: 4, 5: 6}),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_iterator_that_stands_elsewhere_at_each_call(name: str, steps: int) -> None:
+    def fn(x: torch.Tensor, iterator: Any) -> Any:
+        return [next(iterator, "end") for _ in range(steps)], x * 2
+
+    def scenario(compile: Any) -> Any:
+        called, iterator = compile(fn), PLACES[name]()
+        out: list[Any] = []
+        for _ in range(6):
+            try:
+                out.append(called(t(), iterator))
+            except ValueError as error:
+                out.append(str(error))
+        return out
+
+    with observe() as seen:
+        check_scenario(scenario)
+    assert all("zip() argument 2" in reason for reason in seen.breaks)
+
+
+def test_iterator_goes_on_in_what_the_frame_adds_to_its_list() -> None:
+    def fn(x: torch.Tensor, iterator: Any, items: list[Any]) -> Any:
+        first = next(iterator)
+        items.append(first * 10)
+        return x + first, next(iterator, "end"), [*items]
+
+    def scenario(compile: Any) -> Any:
+        called, items = compile(fn), [1, 2, 3, 4, 5, 6, 7]
+        iterator = iter(items)
+        return [called(t(), iterator, items) for _ in range(6)], items, next(iterator)
+
+    check_scenario(scenario)
+
+
+def test_iterators_of_which_one_goes_through_the_other() -> None:
+    def fn(x: torch.Tensor, iterator: Any, pairs: Any) -> Any:
+        return x + next(iterator), next(pairs)
+
+    def scenario(compile: Any) -> Any:
+        called, one, other = compile(fn), iter(range(20)), iter(range(50, 70))
+        out = [called(t(), one, zip("abc", other, strict=False)) for _ in range(3)]
+        return out + [called(t(), one, zip("abc", one, strict=False)) for _ in range(3)] + [[*one], [*other]]
+
+    check_scenario(scenario)
+
+
+def test_rests_of_other_lengths_compile_few_times() -> None:
+    def fn(x: torch.Tensor, iterator: Any) -> torch.Tensor:
+        for i in iterator:
+            x = x * 2 + i
+        return x
+
+    compiled = jitney.compile(fn, backend="eager")
+    with observe() as seen:
+        for start in range(20):
+            one, other = iter(range(30)), iter(range(30))
+            for _ in range(start):
+                next(one), next(other)
+            assert torch.equal(compiled(t(), one), fn(t(), other))
+            assert not [*one]
+    assert len(seen.graphs) <= 12 and not seen.skips
+
+
+def test_iterator_through_one_that_cannot_be_looked_into_loses_nothing() -> None:
+    def fn(x: torch.Tensor, iterator: Any) -> Any:
+        return x + 1, next(iterator, "end")
+
+    def scenario(compile: Any) -> Any:
+        called, iterator = compile(fn), zip(map(abs, [-1, -2, -3]), range(9), strict=False)
+        return [called(t(), iterator) for _ in range(5)]
+
+    check_scenario(scenario)

@@ -316,6 +316,28 @@ def embeddings_and_attention() -> Training:
     return Training(step, lambda: (torch.randint(7, (3, 6)),), [table, mix, out], [optimizer])
 
 
+@program
+def truncated_backpropagation() -> Training:
+    table, cells, out = nn.Embedding(7, 4), nn.LSTM(4, 4, 2), nn.Linear(4, 7)
+    parameters = [*table.parameters(), *cells.parameters(), *out.parameters()]
+    held: list[Any] = [None]
+
+    def step(ids: torch.Tensor) -> torch.Tensor:
+        for p in parameters:
+            p.grad = None
+        before = None if held[0] is None else tuple(h.detach() for h in held[0])
+        made, held[0] = cells(table(ids[:-1]), before)
+        loss = F.cross_entropy(out(made).flatten(0, 1), ids[1:].flatten())
+        loss.backward()
+        with torch.no_grad():
+            for p in parameters:
+                p.add_(p.grad, alpha=-0.1)
+        return loss.detach()
+
+    why = "an LSTM's kernel on this device keeps what its backward needs only where autograd sees it"
+    return Training(step, lambda: (torch.randint(7, (5, 2)),), [table, cells, out], kept=(why,))
+
+
 BY_KERNELS = {
     "llvm_cpu": ("lion", "radam", "sharpness_aware", "mean_teacher", "fused_adamw", "penalised_slopes"),
     "triton_gpu": ("radam",),

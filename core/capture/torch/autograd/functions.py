@@ -65,7 +65,7 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     reader.check(cls)
     once = any(getattr(getattr(cls, name, None), "__code__", None) is ONCE for name in ("backward", "vjp"))
     vm.tracer.tape.once |= once
-    call_args = [expose(vm, a) for a in rest]
+    call_args = [reader.number(a) if type(a) in SYMBOLIC else expose(vm, a) for a in rest]
     held = {i: reader.excerpt(cls, i, len(rest), v) for i, v in enumerate(call_args) if _is_object(v)}
     for i, value in enumerate(call_args):
         if i not in held:
@@ -155,6 +155,12 @@ class Reader:
                 self.callee(value, value.__qualname__)
         else:
             self.vm.tracer.check_argument(value)
+
+    def number(self, value: Any) -> Any:
+        """A number that changes, as a constant for up to half of all forms: the methods run as they are, on numbers."""
+        if not self.vm.foresees:
+            raise self.refusal("is given a number that changes")
+        return specialise(value)
 
     def excerpt(self, cls: type, position: int, count: int, value: Any) -> Any:
         """What stands for an object among ``apply``'s arguments: the plain values that the forward reads of it.

@@ -164,3 +164,35 @@ def test_what_else_is_done_with_it_is_a_graph_break(function: Any) -> None:
         found = told(lambda f: compile_fn(f, backend="aot_eager"))
     assert found == told(lambda f: f)
     assert seen.breaks
+
+
+class Rounded(torch.autograd.Function):
+    """Its forward and backward can tell numbers from symbols."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bits: int, shift: float = 0.0) -> torch.Tensor:
+        ctx.bits = bits
+        levels = 2**bits - 1 if isinstance(bits, int) else 0
+        return (x * levels).round() / levels + (shift if type(shift) is float else 100) + len(str(bits))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return grads[0] * ({2: 5, 3: 6}.get(ctx.bits, 7) if isinstance(ctx.bits, int) else 0), None, None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_numbers_that_change_are_constants_up_to_half_of_the_forms(backend: str) -> None:
+    def fn(x: torch.Tensor, *numbers: Any) -> torch.Tensor:
+        return Rounded.apply(x * 2, *numbers)  # type: ignore[no-any-return]
+
+    compiled = compile_fn(fn, backend=backend)
+    with observe() as seen:
+        for numbers in ((2,), (3,), (5,), (4, 0.5), (6, 0.25), (7, 0.75), (3, 1.5), (9, -0.5)):
+            x, y = (torch.linspace(0, 1, 5).requires_grad_() for _ in range(2))
+            wanted, got = fn(x, *numbers), compiled(y, *numbers)
+            wanted.sum().backward()
+            got.sum().backward()
+            assert torch.equal(got, wanted)
+            assert torch.equal(y.grad, x.grad)  # type: ignore[arg-type]
+            assert len(numbers) == 2 or not seen.breaks
+    assert not seen.skips
