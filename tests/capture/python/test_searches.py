@@ -30,7 +30,8 @@ def questions(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
         asked[name] += isinstance(value, torch.nn.Module)
         return plain(vm, value, name)  # type: ignore[arg-type]
 
-    modules = [torch.nn.Identity() for _ in range(count)] * 2
+    modules: list[torch.nn.Module] = []
+    modules += [torch.nn.Identity() for _ in range(count)] * 2
     with monkeypatch.context() as patch:
         patch.setattr(c_boundary, "python_method", counted)
         x = torch.zeros(2)
