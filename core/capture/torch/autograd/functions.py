@@ -21,7 +21,7 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import run_function, run_function_with
-from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
+from jitney.capture.interpreter.code import EFFECTFUL, CodeInfo, Instr, decode
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, METADATA, is_stand_in
 from jitney.capture.python.c_boundary import SYMBOLIC, expose, specialise
@@ -411,7 +411,7 @@ def _operator(instr: Instr) -> Any:
 
 
 def _is_of_copy(code: types.CodeType, at: int) -> bool:
-    """Is it the write of an item of a local variable that is a copy of something (``grad = g.clone()``), or zeros?"""
+    """Is it the write of an item of a local variable that is a copy of something (``grad = g.clone()``), or a list?"""
     info = decode(code)
     depth = info.depth_at(at)
     if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
@@ -421,7 +421,9 @@ def _is_of_copy(code: types.CodeType, at: int) -> bool:
         return False
     arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
-    return load.argval not in code.co_varnames[:arguments] and all(_stores_copy(info.instrs, i) for i in stores)
+    if not any(-1 < i.target <= at for i in info.instrs[at:]):  # nothing comes back here
+        stores = [i for i in stores if i < at]
+    return load.argval not in code.co_varnames[:arguments] and all(_stores_own(info, i) for i in stores)
 
 
 def _written_argument(code: types.CodeType, at: int) -> str | None:
@@ -446,6 +448,30 @@ def _written_argument(code: types.CodeType, at: int) -> str | None:
 
 def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
+
+
+def _stores_own(info: CodeInfo, at: int) -> bool:
+    """Is something new stored here, whichever way code came: a copy of a tensor, or a list?"""
+    joined = any(instr.target == at for instr in info.instrs)  # x if flag else x.clone()
+    return not joined and (_stores_copy(info.instrs, at) or _stores_list(info, at))
+
+
+def _stores_list(info: CodeInfo, at: int) -> bool:
+    """Is ``[...]`` or ``[...] * number`` stored here?"""
+    if info.instrs[at].op != "STORE_FAST" or (depth := info.depth_at(at)) is None:
+        return False
+    last = info.instrs[at - 1]
+    if last.op == "BUILD_LIST" or _operator(last) is not operator.mul:
+        return last.op == "BUILD_LIST"
+    for before in reversed(info.instrs[: at - 1]):
+        below = info.depth_at(before.index)
+        if before.target != -1 or below is None:
+            return False
+        if before.op == "BUILD_LIST" and below - before.arg == depth - 1:
+            return True
+        if below < depth:
+            return False
+    return False
 
 
 def _stores_copy(instrs: list[Instr], at: int) -> bool:
