@@ -355,27 +355,27 @@ class Dispatcher(CodeEntries):
         count = self._forms(group)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
+        if count >= config.cache_size_limit and self.incidents.limit and not config.error_on_recompile:
+            return False  # it has been told why, which takes longer to find out than many a call runs
         expected, found, line = recompile_reason(self.entries[0], arguments, cells)
         text = f"{expected} (found {found})" if found else expected
+        read = f", read at {line}" if line else ""
         code = self.shown
         where = f"{code.co_filename}:{code.co_firstlineno}"
         place = (self.target.name, code.co_filename, code.co_firstlineno)
         if config.error_on_recompile:
             raise RecompileError(
-                f"{where}, in {self.target.name}, would be compiled again: {text}"
-                + (f", read at {line}" if line else ""),
+                f"{where}, in {self.target.name}, would be compiled again: {text}{read}",
                 hint="dynamic=True or mark_dynamic, if sizes change; config.error_on_recompile = False compiles it",
             )
         if count < config.cache_size_limit:
-            entries = len(self.entries)
-            events.emit(events.Recompiled(*place, text, line or where, entries, expected, found))
+            events.emit(events.Recompiled(*place, text, line or where, len(self.entries), expected, found))
             return True
         if not self.incidents.limit:
             self.incidents.limit = True
             callers.warn(
                 f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times "
-                f"(config.cache_size_limit); "
-                f"other calls run eagerly. The guard that kept failing: {text}" + (f", read at {line}" if line else "")
+                f"(config.cache_size_limit); other calls run eagerly. The guard that kept failing: {text}{read}"
             )
             events.emit(events.LimitReached(*place, text, len(self.entries)))
             events.emit(events.FrameSkipped(*place, f"cache_size_limit; last guard: {text}"))

@@ -93,7 +93,7 @@ def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
         kind = type(value)
         if kind in PLAIN or kind in STAND_INS or is_transparent(vm, value):
             continue
-        if what == "membership" and default_equality(vm, value):
+        if what == "membership" and default_equality(vm, type(value)):
             continue
         if vm.world.record_of(value) is not None:
             refuse_uncaptured(vm, value, f"{what} of a {kind.__qualname__}")
@@ -234,9 +234,9 @@ def caller(vm: Interpreter, value: Any) -> Any:
     return Reentrant(vm, value) if isinstance(value, type | types.BuiltinFunctionType) else callback(vm, value)
 
 
-def default_equality(vm: Interpreter, value: Any) -> bool:
-    """Is the object equal to itself only?"""
-    return all(lookup(vm, type(value), name) is vars(object)[name] for name in ("__eq__", "__ne__"))
+def default_equality(vm: Interpreter, kind: type) -> bool:
+    """Is an object of this class equal to itself only?"""
+    return all(lookup(vm, kind, name) is vars(object)[name] for name in ("__eq__", "__ne__"))
 
 
 def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
@@ -247,27 +247,37 @@ def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
     refuse_protocol(vm, "hashing", *[v for v in values if lookup(vm, type(v), "__hash__") is not by_identity])
 
 
-def check_elements(vm: Interpreter, value: Any) -> None:
-    """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
+def check_elements(vm: Interpreter, value: Any, by_identity: set[type] | None = None) -> None:
+    """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``).
+
+    Args:
+        by_identity: classes that have been looked at, whose objects are equal to themselves only: a class is asked once
+            for all of its objects, of which a set of modules has hundreds.
+    """
+    known: set[type] = set() if by_identity is None else by_identity
     if isinstance(value, (list, tuple, set, frozenset, collections.deque, *VIEWS)):
         items: Any = value
         for item in items:
+            vm.world.distinct(item)
+            if type(item) in known:
+                continue
             if isinstance(item, weakref.ref):
                 raise Break("weak references are compared by C code")
             if _compares_itself(vm, item) or _compares_in_c(vm, item):
                 raise Break(f"items of class {type(item).__qualname__} are compared by C code")
-            vm.world.distinct(item)
-            check_elements(vm, item)
+            if type(item).__flags__ & HEAP and default_equality(vm, type(item)):
+                known.add(type(item))
+            check_elements(vm, item, known)
     elif isinstance(value, dict):
         record = vm.world.record_of(value)
-        check_elements(vm, list((value if record is None else vm.world.content(record)).items()))
+        check_elements(vm, list((value if record is None else vm.world.content(record)).items()), known)
 
 
 def _compares_in_c(vm: Interpreter, value: Any) -> bool:
     """Is it an object from outside that C code compares by what no guard describes?"""
     if type(value) in PLAIN or is_transparent(vm, value) or vm.world.record_of(value) is None:
         return False
-    return not default_equality(vm, value)
+    return not default_equality(vm, type(value))
 
 
 def _compares_itself(vm: Interpreter, value: Any) -> bool:

@@ -212,7 +212,7 @@ def settle_reference(vm: Interpreter, key: Any, owner: Any) -> None:
             raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
         known = vm.world.record_of(reference)
         target = reference() if known is None else vm.world.wrap(reference(), known.source.step("call"))
-        by_identity = lookup(vm, type(target), "__hash__") is object.__hash__ and default_equality(vm, target)
+        by_identity = lookup(vm, type(target), "__hash__") is object.__hash__ and default_equality(vm, type(target))
         if reference is key and (target is None or not by_identity):
             raise Break("a dictionary is looked up by a weak reference to what has a hash of its own, or is gone")
         vm.world.distinct(target)

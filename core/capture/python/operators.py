@@ -390,10 +390,10 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
             value = compare(vm, "==", a, b)
             return not truth(vm, value)
-        if symbol in ("==", "!=") and default_equality(vm, a) and default_equality(vm, b):
+        if symbol in ("==", "!=") and default_equality(vm, type(a)) and default_equality(vm, type(b)):
             return identical(vm, a, b) == (symbol == "==")
         if symbol in ("==", "!=") and any(
-            type(x) in PLAIN and type(y) not in STAND_INS and default_equality(vm, y) for x, y in ((a, b), (b, a))
+            type(x) in PLAIN and type(y) not in STAND_INS and default_equality(vm, type(y)) for x, y in ((a, b), (b, a))
         ):
             return symbol == "!="  # numbers, text and their like know nothing of other classes
         for value in (a, b):

@@ -47,6 +47,23 @@ def returned(x: torch.Tensor) -> Any:
     return model(x), model
 
 
+class Weighted(nn.Module):
+    """As losses have their weights."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.arange(float(width)))
+        self.offset = nn.Buffer(self.weight * 2, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.offset
+
+
+def weighted(x: torch.Tensor) -> Any:
+    model = Weighted(8)
+    return model(x), model, list(dict(model.named_buffers())), model.offset.persistent, isinstance(x, nn.Buffer)
+
+
 def answers(x: torch.Tensor) -> Any:
     p = nn.Parameter(x.detach())
     return p * x, p.requires_grad, p.is_leaf, p.grad_fn is None, isinstance(p, nn.Parameter), type(p) is nn.Parameter
@@ -61,6 +78,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "of a parameter": lambda x: (x * 2, nn.Parameter(nn.Parameter(torch.ones(3)))),
     "of nothing": lambda x: (x * 2, nn.Parameter()),
     "a buffer": lambda x: (x * 2, nn.Buffer(x.detach() + 1), nn.Buffer(x.detach(), persistent=False)),
+    "a module with buffers": weighted,
     "answers": answers,
     "embedding": lambda x: nn.Embedding(10, 8, padding_idx=2)(torch.arange(4)) + x,
     "convolution": lambda x: nn.Conv2d(1, 2, 3)(x[None, None]),

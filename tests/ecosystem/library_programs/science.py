@@ -133,6 +133,29 @@ def diffusers_dpm_step(compiler: Compiler) -> Outcome:
     return _scheduler(compiler, diffusers.DPMSolverMultistepScheduler(num_train_timesteps=100))
 
 
+@program("diffusers", recompiles=1)
+def diffusers_flux(compiler: Compiler) -> Outcome:
+    """Flux's transformer, of images of three sizes."""
+    from diffusers import FluxTransformer2DModel
+
+    model = FluxTransformer2DModel(
+        patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=[4, 4, 8],
+    ).eval()  # fmt: skip
+    compiled = compiler(model)
+    texts = {"encoder_hidden_states": torch.randn(1, 6, 32), "pooled_projections": torch.randn(1, 32)}
+    images = [(torch.randn(1, n, 4), torch.zeros(n, 3)) for n in (16, 25, 36)]
+
+    def step() -> Any:
+        with torch.no_grad():
+            return [
+                compiled(hidden_states=x, timestep=torch.tensor([0.5]), img_ids=at, txt_ids=torch.zeros(6, 3), **texts)
+                for x, at in images
+            ]
+
+    return Outcome([out.sample for out in step()], step)
+
+
 @program("torch_geometric", breaks=2)
 def pyg_gcn(compiler: Compiler) -> Outcome:
     """Node classification with two graph convolutions."""

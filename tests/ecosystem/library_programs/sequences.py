@@ -88,3 +88,69 @@ def generate_within_windows(compiler: Compiler) -> Outcome:
         return compiled.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False)
 
     return Outcome((step(), step()), step)
+
+
+def _generated(compiler: Compiler, model: Any) -> Outcome:
+    """Two greedy searches from one prompt."""
+    compiled = compiler(model.eval())
+    prompt = torch.randint(5, 100, (2, 7))
+
+    def step() -> Any:
+        return compiled.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=8, do_sample=False)
+
+    return Outcome((step(), step()), step)
+
+
+TOKENS = {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+@program("transformers", recompiles=2)
+def state_space_generation(compiler: Compiler) -> Outcome:
+    """Mamba 2, whose cache has one size."""
+    config = transformers.Mamba2Config(
+        hidden_size=32, num_hidden_layers=2, num_heads=8, head_dim=8, n_groups=1, state_size=16, chunk_size=8, **TOKENS
+    )
+    return _generated(compiler, transformers.Mamba2ForCausalLM(config))
+
+
+@program("transformers", recompiles=2)
+def hybrid_generation(compiler: Compiler) -> Outcome:
+    """Falcon H1: attention beside state spaces, with both caches."""
+    config = transformers.FalconH1Config(
+        num_key_value_heads=2, mamba_n_heads=8, mamba_d_head=8, mamba_d_ssm=64, mamba_d_state=16, mamba_chunk_size=8,
+        max_position_embeddings=128, **TINY, **TOKENS,
+    )  # fmt: skip
+    return _generated(compiler, transformers.FalconH1ForCausalLM(config))
+
+
+@program("transformers")
+def experts_training(compiler: Compiler) -> Outcome:
+    """gpt-oss: experts, attention sinks and windows."""
+    config = transformers.GptOssConfig(
+        num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
+        max_position_embeddings=128, **TINY, **TOKENS,
+    )  # fmt: skip
+    batches = [{"input_ids": ids, "labels": ids} for ids in torch.randint(5, 100, (3, 2, 12))]
+    return _trained(compiler, transformers.GptOssForCausalLM(config), batches, lambda compiled: None)
+
+
+@program("transformers", recompiles=1)
+def detection(compiler: Compiler) -> Outcome:
+    """RT-DETR of one and of two images."""
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, out_features=["stage2", "stage3", "stage4"]
+    )
+    config = transformers.RTDetrConfig(
+        backbone_config=backbone, encoder_hidden_dim=16, encoder_in_channels=[8, 16, 16], encoder_layers=1,
+        encoder_ffn_dim=32, encoder_attention_heads=2, d_model=16, num_queries=10, decoder_in_channels=[16] * 3,
+        decoder_ffn_dim=32, decoder_layers=2, decoder_attention_heads=2, num_denoising=0, num_labels=4,
+    )  # fmt: skip
+    compiled = compiler(transformers.RTDetrForObjectDetection(config).eval())
+    images = [torch.randn(n, 3, 64, 64) for n in (1, 2)]
+
+    def step() -> Any:
+        with torch.no_grad():
+            return [(out.logits, out.pred_boxes) for out in map(compiled, images)]
+
+    return Outcome((step(), step()), step)

@@ -121,6 +121,33 @@ def peft_generate(compiler: Compiler) -> Outcome:
     return Outcome((step(), step()), step)
 
 
+@program("peft", "transformers", recompiles=5)
+def peft_adapters_in_turn(compiler: Compiler) -> Outcome:
+    """Two adapters of one model, chosen in turn, then mixed."""
+    import peft
+
+    model = peft.get_peft_model(bert(), peft.LoraConfig(r=4, target_modules=["query"]), adapter_name="a")
+    model.add_adapter("b", peft.LoraConfig(r=2, use_dora=True, target_modules=["value"]))
+    for name, parameter in model.named_parameters():
+        if "lora" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    compiled = compiler(model.eval())
+    batch = padded(texts()[:4])
+
+    def logits_of(adapter: str) -> torch.Tensor:
+        model.set_adapter(adapter)
+        return compiled(**batch).logits
+
+    def step() -> Any:
+        with torch.no_grad():
+            return [logits_of(adapter) for adapter in ("a", "b", "a")]
+
+    first = step()
+    model.add_weighted_adapter(["a", "a"], [0.5, 0.5], "mixed", combination_type="linear")
+    with torch.no_grad():
+        return Outcome((first, logits_of("mixed"), step()), step)
+
+
 @program("timm", recompiles=1)
 def timm_training(compiler: Compiler) -> Outcome:
     """As timm's train.py does: its optimizer, schedule, loss, mixup and averaged weights."""

@@ -21,7 +21,7 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import run_function, run_function_with
-from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
+from jitney.capture.interpreter.code import EFFECTFUL, CodeInfo, Instr, decode
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, METADATA, is_stand_in
 from jitney.capture.python.c_boundary import SYMBOLIC, expose, specialise
@@ -62,7 +62,7 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
     reader = Reader(vm, f"the autograd.Function {cls.__qualname__}")
-    reader.check(cls)
+    reader.check(cls, len(rest))
     once = any(getattr(getattr(cls, name, None), "__code__", None) is ONCE for name in ("backward", "vjp"))
     vm.tracer.tape.once |= once
     call_args = [reader.number(a) if type(a) in SYMBOLIC else expose(vm, a) for a in rest]
@@ -124,16 +124,21 @@ class Reader:
         self.written: set[str] = set()  # the arguments that it writes to
         self.seen: set[tuple[int, bool]] = set()
 
-    def check(self, cls: type) -> None:
-        """Guard everything that the class does; a break where that cannot be done."""
+    def check(self, cls: type, count: int) -> None:
+        """Guard everything that the class does with so many arguments; a break where that cannot be done."""
         if "forward" not in vars(cls):
             raise self.refusal("inherits its forward")
+        with_context = original_functions.is_own(self.method(cls, "setup_context"))
         for name, self.later in METHODS.items():
-            entry = lookup(self.vm, cls, name)
-            function = getattr(entry, "__func__", entry)
+            function = self.method(cls, name)
             self.forward = function if name == "forward" else None
             if not original_functions.is_own(function):
-                self.function(function)
+                self.function(function, count + with_context if name == "forward" else 0)
+
+    def method(self, cls: type, name: str) -> Any:
+        """The function behind one of the class's methods."""
+        entry = lookup(self.vm, cls, name)
+        return getattr(entry, "__func__", entry)
 
     def written_of(self, cls: type, args: Sequence[Any]) -> list[Any]:
         """Those of ``apply``'s arguments whose data the forward writes to."""
@@ -207,8 +212,8 @@ class Reader:
         """The break of a class or function that cannot be recorded."""
         return Break(f"{self.what} {why}", HOOK_HINT if self.for_gradient else HINT)
 
-    def function(self, fn: Any) -> None:
-        """The code of a Python function, its defaults included."""
+    def function(self, fn: Any, given: int = 0) -> None:
+        """The code of a Python function, and the defaults of its arguments, the first of which are given."""
         if not isinstance(fn, types.FunctionType):
             raise self.refusal(f"calls a {type(fn).__qualname__}")
         if (id(fn), self.later) in self.seen:
@@ -216,11 +221,13 @@ class Reader:
         self.seen.add((id(fn), self.later))
         world = self.vm.world
         if original_functions.trusted_function(fn) and "__wrapped__" in fn.__dict__:  # a decorator of torch's
-            self.function(fn.__dict__["__wrapped__"])
+            self.function(fn.__dict__["__wrapped__"], given)
             return
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             self.variable(name, cell)
-        defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+        positional = fn.__defaults__ or ()
+        unused = max(0, given - (fn.__code__.co_argcount - len(positional)))
+        defaults = (*positional[unused:], *(fn.__kwdefaults__ or {}).values())
         if not all(isinstance(value, (*ATOMS, *METADATA)) for value in defaults):
             raise self.refusal(f"has a default in {fn.__name__} that is no plain value")
         source = world.anchor(fn).source
@@ -325,12 +332,21 @@ class Reader:
             world.guard(source, "equals", value)
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
             world.guard(source, "is", value)
-            self.callee(value, name)
+            self.callee(self.static_method(value, path), ".".join([name, *path[:1]]))
         elif type(conversions.source_of_script(value)) is types.FunctionType:
             world.guard(source, "is", value)
             self.callee(conversions.source_of_script(value), name)
         else:
             raise self.refusal(f"reads the global {name}, a {type(value).__qualname__}")
+
+    def static_method(self, owner: Any, path: list[str]) -> Any:
+        """What code reads of a class of the program's, if that is a static method; else the owner itself."""
+        if not isinstance(owner, type) or not path or original_functions.is_own(owner):
+            return owner
+        if not trusted(type(owner)) or hasattr(type(owner), path[0]):  # a metaclass may answer for it
+            return owner
+        found = lookup(self.vm, owner, path[0])
+        return found.__func__ if isinstance(found, staticmethod) else owner
 
     def module(self, module: types.ModuleType, path: list[str], name: str) -> None:
         """Attributes of a module of torch's or the standard library."""
@@ -401,7 +417,7 @@ def _operator(instr: Instr) -> Any:
 
 
 def _is_of_copy(code: types.CodeType, at: int) -> bool:
-    """Is it the write of an item of a local variable that is a copy of something (``grad = g.clone()``), or zeros?"""
+    """Is it the write of an item of a local variable that is a copy of something (``grad = g.clone()``), or a list?"""
     info = decode(code)
     depth = info.depth_at(at)
     if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
@@ -411,7 +427,9 @@ def _is_of_copy(code: types.CodeType, at: int) -> bool:
         return False
     arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
-    return load.argval not in code.co_varnames[:arguments] and all(_stores_copy(info.instrs, i) for i in stores)
+    if not any(-1 < i.target <= at for i in info.instrs[at:]):  # nothing comes back here
+        stores = [i for i in stores if i < at]
+    return load.argval not in code.co_varnames[:arguments] and all(_stores_own(info, i) for i in stores)
 
 
 def _written_argument(code: types.CodeType, at: int) -> str | None:
@@ -436,6 +454,30 @@ def _written_argument(code: types.CodeType, at: int) -> str | None:
 
 def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
+
+
+def _stores_own(info: CodeInfo, at: int) -> bool:
+    """Is something new stored here, whichever way code came: a copy of a tensor, or a list?"""
+    joined = any(instr.target == at for instr in info.instrs)  # x if flag else x.clone()
+    return not joined and (_stores_copy(info.instrs, at) or _stores_list(info, at))
+
+
+def _stores_list(info: CodeInfo, at: int) -> bool:
+    """Is ``[...]`` or ``[...] * number`` stored here?"""
+    if info.instrs[at].op != "STORE_FAST" or (depth := info.depth_at(at)) is None:
+        return False
+    last = info.instrs[at - 1]
+    if last.op == "BUILD_LIST" or _operator(last) is not operator.mul:
+        return last.op == "BUILD_LIST"
+    for before in reversed(info.instrs[: at - 1]):
+        below = info.depth_at(before.index)
+        if before.target != -1 or below is None:
+            return False
+        if before.op == "BUILD_LIST" and below - before.arg == depth - 1:
+            return True
+        if below < depth:
+            return False
+    return False
 
 
 def _stores_copy(instrs: list[Instr], at: int) -> bool:

@@ -487,3 +487,12 @@ def _jvp(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _listed(items: Any) -> list[Any]:
     """Interpreted: what is read is guarded."""
     return [item for item in items]  # noqa: C416
+
+
+@special(torch.autograd.forward_ad.unpack_dual)
+def _unpack_dual(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """A tensor without a tangent: compiled code runs in no level of forward-mode AD. Of a transform nobody knows."""
+    if vm.tracer is not vm.world.tracer or len(args) + len(kwargs) != 1 or "level" in kwargs:
+        raise Break("torch.autograd.forward_ad.unpack_dual in a function transform, or of a level", HINT)
+    (tensor,) = (*args, *kwargs.values())
+    return vm.call(torch.autograd.forward_ad.UnpackedDualTensor, tensor, None)

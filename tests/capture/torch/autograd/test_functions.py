@@ -104,6 +104,28 @@ class OwnRead(torch.autograd.Function):
         return grad * OwnRead.scale
 
 
+class StaticRead(torch.autograd.Function):
+    """Calls static methods of its own class, and one of another."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return StaticRead.weighted(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return StaticRead.weighted(grad) + Weights.twice(grad)
+
+    @staticmethod
+    def weighted(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+
+class Weights:
+    @staticmethod
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
 class DefaultRead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
@@ -185,6 +207,14 @@ CASES: dict[str, tuple[Any, list[Callable[[], None]]]] = {
     "a dictionary": (TableRead, [lambda: TABLE.update(scale=3.0), lambda: TABLE.update(scale=4.0)]),
     "a class": (TableRead, set_attribute(Settings, "scale", 3.0, 4.0)),
     "its own class": (OwnRead, set_attribute(OwnRead, "scale", 3.0, 4.0, 2.0)),
+    "a static method of its own": (
+        StaticRead,
+        set_attribute(StaticRead, "weighted", staticmethod(lambda x: x * 9), StaticRead.__dict__["weighted"]),
+    ),
+    "a static method": (
+        StaticRead,
+        set_attribute(Weights, "twice", staticmethod(lambda x: x * 9), Weights.__dict__["twice"]),
+    ),
     "a default": (DefaultRead, set_attribute(DefaultRead.forward, "__defaults__", (3.0,), (4.0,), (2.0,))),
     "a default of the backward": (DefaultRead, set_attribute(DefaultRead.backward, "__defaults__", (3.0,), (2.0,))),
     "a variable around it": (ENCLOSED, [lambda: PUT(3.0), lambda: PUT(4.0)]),
@@ -275,9 +305,32 @@ class Decorated(torch.autograd.Function):
         return grad * ctx.saved_tensors[0].exp()
 
 
-@pytest.mark.parametrize(
-    "fn", [lambda x: Plain.apply(x, 3) + 1, lambda x: GlobalRead.apply(x) + 1], ids=["plain", "global"]
-)
+class TensorDefault(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: torch.Tensor = torch.tensor(2.0), power: int = 2) -> torch.Tensor:  # noqa: B008
+        return x * scale**power
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return grad * 5, None, None
+
+
+ONE_GRAPH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plain": lambda x: Plain.apply(x, 3) + 1,
+    "global": lambda x: GlobalRead.apply(x) + 1,
+    "static methods": lambda x: StaticRead.apply(x) + 1,
+    "a default that is not used": lambda x: TensorDefault.apply(x, x.detach()) + 1,
+}
+
+
+def test_a_default_that_is_no_plain_value_is_a_break_where_it_is_used() -> None:
+    compiled = jitney.compile(lambda x: TensorDefault.apply(x) + 1, backend="eager")
+    with observe() as seen:
+        assert run(compiled) == run(lambda x: TensorDefault.apply(x) + 1)
+    assert len(seen.breaks) == 1 and "has a default in forward that is no plain value" in seen.breaks[0]
+
+
+@pytest.mark.parametrize("fn", ONE_GRAPH.values(), ids=ONE_GRAPH)
 def test_what_reads_nothing_else_stays_one_graph(fn: Any, backend: Any) -> None:
     assert run(jitney.compile(fn, backend=backend, fullgraph=True)) == run(fn)
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 from aot.sides import same
-from helpers import t
+from helpers import observe, t
+
+import jitney
 
 
 class Assigned(torch.autograd.Function):
@@ -124,3 +126,75 @@ def test_a_row_that_was_looked_up_before_is_eagers_view() -> None:
 ])  # fmt: skip
 def test_other_writes_are_graph_breaks(function: Any) -> None:
     same(function, lambda: (t(4, 4), t(4, requires_grad=True)), breaks=1, poke=False)
+
+
+class OwnList(torch.autograd.Function):
+    """Writes to lists and copies of its own, of which one variable is something else afterwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        shape = [1] * x.dim()
+        shape[0] = -1
+        parts = [x, x]
+        parts[1] = x.clone()
+        return x * torch.arange(x.shape[0]).view(shape) + parts[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        made = grad.clone()
+        made[0] = 7
+        made = torch.where(made > 5, made, made * 2)
+        return made
+
+
+class PerhapsCopy(torch.autograd.Function):
+    """Writes to its gradient, or a copy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, plain: bool) -> torch.Tensor:
+        ctx.plain = plain
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        made = grad if ctx.plain else grad.clone()
+        made[0] = 0
+        return made, None
+
+
+class WrittenInTurn(torch.autograd.Function):
+    """Writes to a copy, and then to the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        made = grad.clone()
+        for at in range(2):
+            made[at] = 0
+            made = grad
+        return made
+
+
+OWN: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], int]] = {
+    "lists": (lambda x: OwnList.apply(x), 0),
+    "a copy or not": (lambda x: PerhapsCopy.apply(x, True), 1),
+    "in turn": (lambda x: WrittenInTurn.apply(x), 1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("name", OWN)
+def test_writes_to_what_is_its_own_stay_in_the_graph_and_others_reach_the_gradient(name: str, backend: str) -> None:
+    fn, breaks = OWN[name]
+
+    def gradients(called: Any) -> list[Any]:
+        x, grad = torch.arange(6.0).reshape(3, 2).requires_grad_(), torch.ones(3, 2)
+        called(x).backward(grad)
+        return [x.grad, grad]
+
+    with observe() as seen:
+        torch.testing.assert_close(gradients(jitney.compile(fn, backend=backend)), gradients(fn))
+    assert len(seen.breaks) == breaks

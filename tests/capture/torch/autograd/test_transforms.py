@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import check, observe
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, grad_and_value, jacfwd, jacrev, jvp, vjp, vmap
 from transform_cases import FUNCTIONS, TRANSFORMS, WEIGHT, pairs, vector
 
@@ -301,3 +302,36 @@ def test_a_function_asks_a_tensor_from_outside_what_it_asks_in_eager(name: str) 
     for _ in range(2):
         torch.testing.assert_close(compiled(torch.ones(2, 3)), ASKS[name](torch.ones(2, 3), weight))
         weight.grad, weight.flag = None, False  # type: ignore[attr-defined]
+
+
+def with_tangent(x: torch.Tensor) -> torch.Tensor:
+    """As libraries tell tensors of forward-mode AD from others."""
+    return x * 2 if forward_ad.unpack_dual(x).tangent is None else x * 3
+
+
+def of_a_level(x: torch.Tensor) -> Any:
+    with forward_ad.dual_level():
+        result = with_tangent(forward_ad.make_dual(x, x * 2))
+        return tuple(forward_ad.unpack_dual(result))
+
+
+TANGENTS: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
+    "none": (with_tangent, 0),
+    "of a level": (of_a_level, 1),
+    "of jvp": (lambda x: torch.func.jvp(with_tangent, (x,), (x,)), 1),
+    "of grad": (lambda x: grad(lambda v: with_tangent(v).sum())(x), 1),
+}
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+def test_tensors_are_asked_for_their_tangents(name: str) -> None:
+    fn, breaks = TANGENTS[name]
+    compiled = jitney.compile(fn, backend="eager")
+    with observe() as seen:
+        for _ in range(2):
+            torch.testing.assert_close(compiled(torch.ones(2)), fn(torch.ones(2)))
+    assert len(seen.breaks) == breaks
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        if name == "none":
+            torch.testing.assert_close(tuple(forward_ad.unpack_dual(compiled(dual))), (3 * torch.ones(2),) * 2)
