@@ -123,7 +123,7 @@ class Dispatcher(CodeEntries):
         return True
 
     def _is_full(self, args: tuple[Any, ...]) -> bool:
-        """Has it all forms that calls about such modules may have, and has it said so?"""
+        """Has it all forms that calls about such modules may have, and has it said why? Finding out takes long."""
         if not self.incidents.limit or config.error_on_recompile:
             return False
         return self._forms(group_of(args)) >= config.cache_size_limit
@@ -355,8 +355,6 @@ class Dispatcher(CodeEntries):
         count = self._forms(group)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
-        if count >= config.cache_size_limit and self.incidents.limit and not config.error_on_recompile:
-            return False  # it has been told why, which takes longer to find out than many a call runs
         expected, found, line = recompile_reason(self.entries[0], arguments, cells)
         text = f"{expected} (found {found})" if found else expected
         read = f", read at {line}" if line else ""
