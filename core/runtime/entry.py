@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import itertools
 import threading
 import types
 from collections.abc import Callable
@@ -12,12 +11,9 @@ from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from jitney.backends import BoundBackend
 from jitney.backends.identity import identity
 from jitney.cache.digest import NotStorable
-from jitney.capture.interpreter.iterators import next_of
 from jitney.capture.interpreter.target import Target
 from jitney.errors import BackendFailed
 from jitney.guards.dynamic import ObservedValues
@@ -56,15 +52,6 @@ class Entry:
     group: tuple[int, ...] = ()  # the modules it was compiled for
     report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/stored_guards.py``
     content: Content = field(default_factory=lambda: functools.partial(no_content, NOT_RUN))  # as it is stored
-
-
-def group_of(args: tuple[Any, ...]) -> tuple[int, ...]:
-    """Which modules a call is about: the cache limit counts for each group, so that layers may share code.
-
-    They are arguments, owners of methods, and what an iterator gives next, as in a loop around a graph break.
-    """
-    owners = [a.__self__ if type(a) is types.MethodType else a for a in (*args, *itertools.chain(*map(next_of, args)))]
-    return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
 
 
 class Frozen(threading.local):

@@ -23,7 +23,7 @@ from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
-from jitney.capture.interpreter.iterators import ahead, parts, run_ahead, through_table
+from jitney.capture.interpreter.iterators import parts, run_ahead, through_table
 from jitney.capture.interpreter.resume import (
     Exit,
     Layout,
@@ -171,8 +171,8 @@ class Emitter:
         self.vm = vm
         self.signature = signature
         self.pool = Pool(
-            {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_ahead": ahead, "_plain": plain}
-            | {"_item_of": item_of, **FETCHES}
+            {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_item_of": item_of, **FETCHES}
+            | {"_plain": plain}
             | {"_torch": torch, "_math": math}
         )
         self.program = Program(self.pool)

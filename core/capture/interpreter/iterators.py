@@ -2,21 +2,18 @@
 
 The builtin iterators tell what they iterate over and where they are (``__reduce__``, which consumes nothing). Capture
 walks a copy over guarded items and advances the real iterator by as many steps once the graph has run. The position
-is a constant of the capture. Where it changes between calls, the next few items are read as they are found ahead of
-it, wherever that is; what goes further, or has C code advance the iterator, is a graph break instead.
+is a constant of the capture; where it changes between calls, ``next`` is a graph break instead.
 """
 
 from __future__ import annotations
 
 import ast
 import collections
-import copy
 import functools
 import gc
 import itertools
 import types
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,8 +38,6 @@ FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
 }
 LEAVES |= {kind for kind, forms in FORMS.items() if len(forms) == 1}
 HINT = "make the iterator inside the compiled function"
-# How many items one capture takes of an iterator at a changing place: each number that may be left is another form.
-MOST_AHEAD = 4
 
 
 def parts(iterator: Any) -> tuple[Any, ...]:
@@ -101,47 +96,6 @@ def same_objects(found: list[Any], wanted: list[Any]) -> bool:
     )
 
 
-def ahead(iterator: Any, count: int) -> tuple[Any, ...]:
-    """The next items, so many at most, of an iterator that stays where it is; the emitted code calls this too."""
-    return (*itertools.islice(_fork(iterator), count),)
-
-
-def next_of(value: Any) -> tuple[Any, ...]:
-    """What an iterator gives next, if capture can look into it, and the parts of a tuple; nothing for other values."""
-    if type(value) not in LEAVES | COMPOSED:
-        return ()
-    try:
-        found, todo = [], [*ahead(value, 1)]
-    except (RuntimeError, ValueError, TypeError):
-        return ()
-    while todo:
-        part = todo.pop()
-        found.append(part)
-        todo += part if type(part) is tuple else ()
-    return (*found,)
-
-
-def _fork(iterator: Any) -> Any:
-    """Another iterator over the same that is at the same place.
-
-    Raises:
-        TypeError: it goes through one of a class that cannot be looked into.
-    """
-    kind = type(iterator)
-    if kind not in LEAVES | COMPOSED and not _counts(iterator):
-        raise TypeError(f"a {kind.__qualname__}")
-    found = parts(iterator)
-    if kind is zip:
-        return zip(*map(_fork, found[:-1]), strict=bool(found[-1]))
-    if kind is enumerate:
-        return enumerate(_fork(found[0]), found[1])
-    if kind is COUNT:
-        return COUNT(*found)
-    if kind in FORMS:
-        return iter(()) if found[0] is None else table_iterator(found[0], *FORMS[kind][0], found[1])
-    return copy.copy(iterator)
-
-
 def through_table(iterator: Any) -> bool:
     """Does it go through a dictionary or set, whose size must not change meanwhile?"""
     if type(iterator) in COMPOSED:
@@ -149,77 +103,17 @@ def through_table(iterator: Any) -> bool:
     return type(iterator) in FORMS
 
 
-class Ahead:
-    """Stands for the walking copy of an iterator whose place changes from call to call: reads what lies ahead of it."""
-
-    __slots__ = ("found", "iterator", "owners", "source")
-
-    def __init__(self, vm: Interpreter, iterator: Any, source: Source) -> None:
-        self.iterator = iterator
-        self.source = source
-        self.owners: list[Record] = []  # of the containers that it goes through
-        self.found: list[tuple[Any, ...]] = []  # what was read, kept alive: some of it are new pairs
-        self._take_in(vm, iterator, source)
-
-    def __iter__(self) -> Ahead:
-        return self
-
-    def __next__(self) -> Any:
-        raise Break(_advanced(self.iterator), HINT)
-
-    def _take_in(self, vm: Interpreter, iterator: Any, source: Source) -> None:
-        _claim(vm, iterator, source)
-        base, found = source.step("parts"), parts(iterator)
-        if type(iterator) in COMPOSED:
-            inner = found[:-1] if type(iterator) is zip else found[:1]
-            vm.world.guard(base, "len", len(found))
-            for i, part in enumerate(inner):
-                if type(part) not in LEAVES | COMPOSED and not _counts(part):
-                    raise Break(_advanced(part), HINT)
-                vm.world.guard(base.item(i), "type", type(part))
-                self._take_in(vm, part, base.item(i))
-        elif isinstance(found[0], set | frozenset):  # whose order would have to be known
-            raise Break(_advanced(iterator), HINT)
-        elif isinstance(found[0], list | dict):
-            record = vm.world.record_of(vm.world.wrap(found[0], base.item(0)))
-            self.owners += [] if record is None else [record]
-
-    def take(self, vm: Interpreter) -> Any:
-        """The next item.
-
-        Raises:
-            UserRaised: StopIteration: there is none.
-        """
-        count = len(self.found) + 1
-        if count > MOST_AHEAD or any(owner.dirty for owner in self.owners):
-            raise Break(_advanced(self.iterator), HINT)
-        source, found = self.source.step("ahead", count), _known(lambda: ahead(self.iterator, count))
-        vm.world.guard(source, "len", len(found))
-        if len(found) < count:
-            return vm.native(next, iter(()))
-        item = vm.world.wrap(found[-1], source.item(count - 1))
-        self.found.append(found)
-        return item
-
-
 def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
     """The walking copy of an iterator from outside, made on first use."""
     if record.content is None:
-        placed = type(iterator) in LEAVES | COMPOSED
-        if not placed and not _counts(iterator):
-            raise Break(_advanced(iterator), HINT)
-        if placed and not vm.world.steady(record.source, _known(lambda: _position(iterator))):
-            record.content = Ahead(vm, iterator, record.source)
-        else:
-            _claim(vm, iterator, record.source)
-            record.content = _copy(vm, iterator, record.source)
+        known = type(iterator) in LEAVES | COMPOSED and vm.world.steady(record.source, _known_position(iterator))
+        if not known and not _counts(iterator):
+            raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
+        _claim(vm, iterator, record.source)
+        record.content = _copy(vm, iterator, record.source)
         record.slots["advanced"] = 0
         record.slots["ended"] = False
     return record.content
-
-
-def _advanced(iterator: Any) -> str:
-    return f"an iterator of class {type(iterator).__qualname__} from outside is advanced"
 
 
 def _counts(iterator: Any) -> bool:
@@ -227,11 +121,10 @@ def _counts(iterator: Any) -> bool:
     return type(iterator) is COUNT and [type(number) for number in parts(iterator)] == [int, int]
 
 
-def _known(what: Callable[[], Any]) -> Any:
-    """What is asked of an iterator; a break where that raises: a dictionary has changed, a strict ``zip`` ends."""
+def _known_position(iterator: Any) -> Any:
     try:
-        return what()
-    except (RuntimeError, ValueError) as error:
+        return _position(iterator)
+    except RuntimeError as error:
         raise Break(f"an iterator from outside is advanced: {error}", HINT) from None
 
 
@@ -289,7 +182,7 @@ def _copy_of_table(vm: Interpreter, iterator: Any, found: tuple[Any, ...], sourc
 
 def _inner(vm: Interpreter, iterator: Any, source: Source) -> Any:
     if type(iterator) not in LEAVES | COMPOSED and not _counts(iterator):
-        raise Break(_advanced(iterator), HINT)
+        raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
     vm.world.guard(source, "type", type(iterator))
     _claim(vm, iterator, source)
     return _copy(vm, iterator, source)
@@ -310,7 +203,7 @@ def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:
     made = adopt(vm, iterator, record)
     record.dirty = True
     try:
-        value = made.take(vm) if type(made) is Ahead else vm.native(next, made)
+        value = vm.native(next, made)
     except UserRaised as raised:
         if isinstance(raised.value, StopIteration):
             record.slots["ended"] = True
@@ -328,8 +221,7 @@ class OutsideIterator:
         self.vm = vm
         self.iterator = iterator
         self.record = record
-        if type(adopt(vm, iterator, record)) is Ahead:
-            raise Break(_advanced(iterator), HINT)
+        adopt(vm, iterator, record)
 
     def __iter__(self) -> OutsideIterator:
         return self
