@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from jitney import events
 from jitney._util import callers, recursion_room
 from jitney.backends.extension_calls import capture_failed, warn_of_settings
@@ -29,7 +27,7 @@ from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, 
 from jitney.guards.program import MISS
 from jitney.runtime import frame_cache, stance
 from jitney.runtime.continuation import Continuation, EagerRun, run_continuations, taking_call
-from jitney.runtime.entry import CaptureFault, CodeEntries, Entry, FrameState, Session
+from jitney.runtime.entry import CaptureFault, CodeEntries, Entry, FrameState, Session, group_of
 from jitney.runtime.recompile_reasons import RecompileReason, recompile_reason, recompile_reasons
 from jitney.torch_compat import torch_private
 
@@ -128,7 +126,7 @@ class Dispatcher(CodeEntries):
         """Has it all forms that calls about such modules may have, and has it said why? Finding out takes long."""
         if not self.incidents.limit or config.error_on_recompile:
             return False
-        return self._forms(self._group(args)) >= config.cache_size_limit
+        return self._forms(group_of(args)) >= config.cache_size_limit
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
@@ -205,7 +203,7 @@ class Dispatcher(CodeEntries):
 
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
-        group = self._group(args)
+        group = group_of(args)
         home = self.home
         if home is None or self.state is not FrameState.CAPTURE or self._forms(group) >= config.cache_size_limit:
             return MISS
@@ -291,7 +289,7 @@ class Dispatcher(CodeEntries):
     def _load_ahead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Is there a frame in the function's package or on disk for this call? It is an entry then."""
         package = None if self.home is None else self.home.package
-        group = self._group(args)
+        group = group_of(args)
         if package is not None:
             if self._first_with_graph(package.frames(self, args, kwargs), group):
                 return True
@@ -312,7 +310,7 @@ class Dispatcher(CodeEntries):
             arguments, cells = self.scope(args, kwargs)
         except TypeError:  # a call that the function itself refuses, in its own words
             return None
-        group = self._group(args)
+        group = group_of(args)
         with events.compiling():
             if self.entries and not self._may_recompile(arguments, cells, group):
                 return None
@@ -352,12 +350,6 @@ class Dispatcher(CodeEntries):
 
     def _forms(self, group: tuple[int, ...]) -> int:
         return sum(entry.group == group for entry in self.entries)
-
-    @staticmethod
-    def _group(args: tuple[Any, ...]) -> tuple[int, ...]:
-        """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
-        owners = [a.__self__ if type(a) is types.MethodType else a for a in args]
-        return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
 
     def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...], group: tuple[int, ...]) -> bool:
         count = self._forms(group)

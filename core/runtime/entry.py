@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from jitney.backends import BoundBackend
 from jitney.backends.identity import identity
 from jitney.cache.digest import NotStorable
@@ -52,6 +54,12 @@ class Entry:
     group: tuple[int, ...] = ()  # the modules it was compiled for
     report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/stored_guards.py``
     content: Content = field(default_factory=lambda: functools.partial(no_content, NOT_RUN))  # as it is stored
+
+
+def group_of(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
+    owners = [a.__self__ if type(a) is types.MethodType else a for a in args]
+    return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
 
 
 class Frozen(threading.local):

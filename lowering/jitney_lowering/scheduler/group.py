@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
-from jitney_lowering.ir.values import Load, Put, Value, cost, walk
+from jitney_lowering.ir.values import Load, Position, Put, Value, cost, walk
 from jitney_lowering.policy import CPU, LINE, Policy
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.single_row import ROW, is_short, is_small, is_total, with_row
@@ -256,8 +256,19 @@ def _scatters_beside(group: Group, step: Computed, found: Match, scatters: Seque
         return False
     if step.kind != SCATTER:
         return True
+    if _scatters_rows(step):  # whose places a kernel of its own looks up once for each
+        return False
     begins = {s.value.buffer for s in scatters if isinstance(s.value, Put)}
     return begins.isdisjoint(group.makers) and not step.reads.isdisjoint(group.makers)
+
+
+def _scatters_rows(step: Computed) -> bool:
+    """Do the computed places stay the same along the innermost loop?"""
+    assert isinstance(step.value, Put)
+    computed = walk(*(value for _, value in step.value.indirect))
+    return bool(step.loops) and not any(
+        isinstance(v, Load | Position) and step.loops[-1] in v.index.atoms for v in computed
+    )
 
 
 def _is_wider(group: Group, step: Computed) -> bool:

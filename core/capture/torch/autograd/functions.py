@@ -340,8 +340,11 @@ class Reader:
             raise self.refusal(f"reads the global {name}, a {type(value).__qualname__}")
 
     def static_method(self, owner: Any, path: list[str]) -> Any:
-        """What code reads of a class of the program's, if that is a static method; else the owner itself."""
-        if not isinstance(owner, type) or not path or original_functions.is_own(owner):
+        """What code calls of a class of the program's, if that is a static method; else the owner itself.
+
+        Not in a backward, before which the class may get another one.
+        """
+        if not isinstance(owner, type) or len(path) != 1 or self.later or original_functions.is_own(owner):
             return owner
         if not trusted(type(owner)) or hasattr(type(owner), path[0]):  # a metaclass may answer for it
             return owner
@@ -425,11 +428,13 @@ def _is_of_copy(code: types.CodeType, at: int) -> bool:
     load = next((i for i in reversed(info.instrs[:at]) if info.depth_at(i.index) == depth - 2), None)
     if load is None or load.op != "LOAD_FAST" or any(i.op in ("SWAP", "COPY") for i in info.instrs[load.index : at]):
         return False
+    # Is nothing done with the variable but the write? Else what is written to may be something that a list holds.
+    direct = sum(info.depth_at(i.index) == depth - 1 for i in info.instrs[load.index + 1 : at]) == 1
     arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
     if not any(-1 < i.target <= at for i in info.instrs[at:]):  # nothing comes back here
         stores = [i for i in stores if i < at]
-    return load.argval not in code.co_varnames[:arguments] and all(_stores_own(info, i) for i in stores)
+    return load.argval not in code.co_varnames[:arguments] and all(_stores_own(info, i, direct) for i in stores)
 
 
 def _written_argument(code: types.CodeType, at: int) -> str | None:
@@ -456,10 +461,10 @@ def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
 
 
-def _stores_own(info: CodeInfo, at: int) -> bool:
-    """Is something new stored here, whichever way code came: a copy of a tensor, or a list?"""
+def _stores_own(info: CodeInfo, at: int, direct: bool) -> bool:
+    """Is something new stored here, whichever way code came: a copy of a tensor, or a list to which writes go?"""
     joined = any(instr.target == at for instr in info.instrs)  # x if flag else x.clone()
-    return not joined and (_stores_copy(info.instrs, at) or _stores_list(info, at))
+    return not joined and (_stores_copy(info.instrs, at) or (direct and _stores_list(info, at)))
 
 
 def _stores_list(info: CodeInfo, at: int) -> bool:

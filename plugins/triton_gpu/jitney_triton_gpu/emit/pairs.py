@@ -37,27 +37,27 @@ class Pairs:
             second, rest = places.get((first.buffer, first.index + 1)), self._rest(first.index)
             if second is None or rest is None or first.dtype.itemsize < 2 or self.writer.is_known(first):
                 continue
+            if not self._is_everywhere(first.buffer, rest):
+                continue
             given, mask = self._place(first.buffer, rest)
             both, one, other = (self.writer.name() for _ in range(3))
             self.writer.line(f"{both} = tl.load({given}{mask and f', {mask}'})")
-            axes = self.writer.address(first.buffer, rest)[1]
-            rows = [tile.symbol if tile.name in axes else "1" for tile in self.writer.tile[:-1]]
             converted = ".to(tl.float32)" if first.dtype in HALVES else ""
-            shape = ", ".join([*rows, self.axis.symbol, "2"])
+            shape = ", ".join([*(tile.symbol for tile in self.writer.tile), "2"])
             self.writer.line(f"{one}, {other} = tl.split(tl.reshape({both}, [{shape}]){converted})")
-            self.writer.know(first, Register(one, axes | {self.axis.name}))
-            self.writer.know(second, Register(other, axes | {self.axis.name}))
+            axes = frozenset(tile.name for tile in self.writer.tile)
+            self.writer.know(first, Register(one, axes))
+            self.writer.know(second, Register(other, axes))
 
     def store(self, stores: Mapping[Store, Register]) -> list[Store]:
         """Lines that store both of each pair; what is left."""
         places = {(s.buffer, s.index): s for s in stores}
-        rows = {tile.name for tile in self.writer.tile[:-1]}
         left = dict(stores)
         for first in stores:
             second, rest = places.get((first.buffer, first.index + 1)), self._rest(first.index)
             if second is None or rest is None or first.value.dtype.itemsize < 2:
                 continue
-            if not rows <= self.writer.address(first.buffer, rest)[1]:
+            if not self._is_everywhere(first.buffer, rest):
                 continue
             given, mask = self._place(first.buffer, rest)
             one, other = (self.writer.spread(left.pop(s)) for s in (first, second))
@@ -65,6 +65,10 @@ class Pairs:
             both = f"tl.reshape(tl.join({one}, {other}), [{shape}])"
             self.writer.line(f"tl.store({given}, {both}{mask and f', {mask}'})")
         return list(left)
+
+    def _is_everywhere(self, buffer: str, rest: Index) -> bool:
+        """Has each row of the tile pairs of its own? Those of all rows would be in the registers of each warp."""
+        return {tile.name for tile in self.writer.tile[:-1]} <= self.writer.address(buffer, rest)[1]
 
     def _rest(self, place: Index) -> Index | None:
         """The place without twice the axis' number; None if it does not go along so."""

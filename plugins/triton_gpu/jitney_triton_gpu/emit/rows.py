@@ -32,7 +32,7 @@ def rows(
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
     statements = [s for nest in kernel.body for s in nest.statements]
     positions = any(isinstance(s, Reduce) and s.position is not None for s in statements)
-    plain = not kernel.scratch and all(isinstance(s, (Reduce, Store)) for s in statements)
+    plain = not kernel.scratch and all(isinstance(s, (Reduce, Store, Scatter)) for s in statements)
     usual = tiles.rows(
         product(kernel.outer).value,
         length,

@@ -16,6 +16,7 @@ import jitney
 Wrap = Callable[[Any], Any]
 STORIES: dict[str, Callable[[Wrap], Any]] = {}
 # Those with a graph break, and a part of its reason.
+KEPT = {"lstm"}  # run as captured: on CPUs its kernel looks at grad mode, which compiled graphs are without
 BREAKS = {
     "a_step_with_a_break": "print() writes to the terminal",
     "parameters_that_are_frozen_over_a_break": "print() writes to the terminal",
@@ -506,5 +507,5 @@ def test_it_ends_as_in_eager(name: str, backend: str) -> None:
                 warnings.simplefilter("ignore")  # torch's own, such as of the .grad of what is no leaf
                 ends.append(STORIES[name](wrap))
     torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6)
-    assert not seen.skips and not seen.kept
+    assert not seen.skips and (not seen.kept or (name in KEPT and backend != "eager"))
     assert name not in BREAKS or any(BREAKS[name] in reason for reason in seen.breaks), seen.breaks

@@ -109,11 +109,11 @@ class StaticRead(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return StaticRead.weighted(x)
+        return StaticRead.weighted(x) + Weights.twice(x)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return StaticRead.weighted(grad) + Weights.twice(grad)
+        return grad * 5
 
     @staticmethod
     def weighted(x: torch.Tensor) -> torch.Tensor:
@@ -480,3 +480,35 @@ def test_a_function_that_is_given_a_module_breaks_and_says_so() -> None:
     with observe() as seen:
         torch.testing.assert_close(compiled(x), OfModule.apply(y * 2, layer) + 1)
     assert len(seen.breaks) == 1 and "is given a Linear, of which it does more than read" in seen.breaks[0]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_static_methods_are_those_of_the_moment(backend: str) -> None:
+    class Rules:
+        @staticmethod
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            return x
+
+        @staticmethod
+        def gradient(grad: torch.Tensor) -> torch.Tensor:
+            return grad * 7
+
+    class Ruled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * Rules.forward.scale  # type: ignore[attr-defined]
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return Rules.gradient(grad)
+
+    Rules.forward.scale = 4  # type: ignore[attr-defined]
+    compiled = jitney.compile(lambda x: Ruled.apply(x), backend=backend)
+    x = torch.ones(2, requires_grad=True)
+    y = compiled(x)
+    assert y.tolist() == [4, 4]
+    Rules.gradient = staticmethod(lambda grad: grad * 11)  # type: ignore[method-assign, assignment]
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [11, 11]
+    Rules.forward.scale = 6  # type: ignore[attr-defined]
+    assert compiled(x).tolist() == [6, 6]

@@ -198,3 +198,38 @@ def test_writes_to_what_is_its_own_stay_in_the_graph_and_others_reach_the_gradie
     with observe() as seen:
         torch.testing.assert_close(gradients(jitney.compile(fn, backend=backend)), gradients(fn))
     assert len(seen.breaks) == breaks
+
+
+class Held(torch.autograd.Function):
+    """Writes to what lists of its own hold, which others have too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, notes: dict[str, int]) -> torch.Tensor:
+        held = [notes]
+        held[0]["seen"] = 9
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        held = [ctx.saved_tensors[0].detach()]
+        held[0][0] = 9
+        return grad * held[0], None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_writes_through_lists_reach_what_they_hold(backend: str) -> None:
+    def run(compiled: bool) -> tuple[Any, ...]:
+        notes = {"seen": 0}
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            y = Held.apply(x, notes)
+            return y + notes["seen"]
+
+        x = torch.ones(2, requires_grad=True)
+        y = (jitney.compile(fn, backend=backend) if compiled else fn)(x)
+        y.sum().backward()
+        assert x.grad is not None
+        return y.tolist(), notes, x.tolist(), x.grad.tolist()
+
+    assert run(True) == run(False)
