@@ -23,7 +23,7 @@ from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
-from jitney.capture.interpreter.iterators import parts, run_ahead, through_table
+from jitney.capture.interpreter.iterators import left_before_writes, parts, run_ahead, through_table
 from jitney.capture.interpreter.resume import (
     Exit,
     Layout,
@@ -300,7 +300,8 @@ class Emitter:
         value = record.value
         if "advanced" in record.slots and isinstance(record.content, Iterator):
             steps, ended = record.slots["advanced"], record.slots["ended"]
-            lines = self.rebuild.lines if through_table(value) else self.late  # what goes through one, before writes
+            early = through_table(value) or (not ended and steps <= left_before_writes(value))
+            lines = self.rebuild.lines if early else self.late  # before writes to what it goes through, if it can be
             lines.append(f"{self.pool.object(run_ahead)}({target}, {steps}, {ended})")
             return
         if record.cell is not None:

@@ -9,7 +9,15 @@ import warnings
 from typing import Any, Protocol
 
 from jitney.capture.interpreter.code import PY312
-from jitney.capture.interpreter.iterators import FORMS, form_of, of_table, same_objects, set_state, table_iterator
+from jitney.capture.interpreter.iterators import (
+    FORMS,
+    beginning,
+    form_of,
+    of_table,
+    same_objects,
+    set_state,
+    table_iterator,
+)
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.world.record import Record
 
@@ -61,6 +69,8 @@ def rebuilt_iterator(rebuild: Lines, value: Any) -> str:
             raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break: {error}") from None
     if table[0] is not None:
         return _over_table(rebuild, value, *table)
+    if type(value) is type(reversed([])) or (made is iter and len(args) == 1):
+        made = beginning(value, args[0])
     text = f"{rebuild.constant(made)}({rebuild.each(args)})"
     late = not rebuild.after.keys().isdisjoint(NAME.findall(text)) or _written_anew(rebuild, args)
     name = rebuild.assign(value, text, late)

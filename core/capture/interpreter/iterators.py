@@ -12,6 +12,7 @@ import collections
 import functools
 import gc
 import itertools
+import math
 import types
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,13 @@ def parts(iterator: Any) -> tuple[Any, ...]:
         return found if type(found) is tuple else (found, 1)
     _, args, *state = iterator.__reduce__()
     return (*args, state[0] if state else None)
+
+
+def beginning(iterator: Any, owner: Any) -> Any:
+    """What makes such an iterator over a sequence: no method of a subclass's own."""
+    if type(iterator) is type(reversed([])):
+        return list.__reversed__
+    return next((kind.__iter__ for kind in (list, tuple, str, bytes) if isinstance(owner, kind)), iter)
 
 
 def of_table(iterator: Any) -> tuple[Any, int]:
@@ -112,7 +120,7 @@ def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
         _claim(vm, iterator, record.source)
         record.content = _copy(vm, iterator, record.source)
         record.slots["advanced"] = 0
-        record.slots["ended"] = False
+        record.slots["ended"] = 0
     return record.content
 
 
@@ -159,7 +167,7 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     inner_record = world.record_of(items)
     if inner_record is not None and isinstance(items, list):
         items = world.content(inner_record)
-    made = reversed(items) if type(iterator) is type(reversed([])) else iter(items)
+    made = beginning(iterator, items)(items)
     if position is not None:
         made.__setstate__(position)
     return made
@@ -205,8 +213,9 @@ def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:
     try:
         value = vm.native(next, made)
     except UserRaised as raised:
-        if isinstance(raised.value, StopIteration):
-            record.slots["ended"] = True
+        if not isinstance(raised.value, StopIteration):
+            raise Break(f"a {type(iterator).__qualname__} from outside raises", HINT) from None
+        record.slots["ended"] += 1  # of a zip, each time takes items of those that have some left
         raise
     record.slots["advanced"] += 1
     return value
@@ -234,12 +243,25 @@ class OutsideIterator:
         raise error
 
 
-def run_ahead(iterator: Any, steps: int, ended: bool) -> None:
+def run_ahead(iterator: Any, steps: int, ended: int) -> None:
     """What the emitted code does to the real iterator."""
     for _ in range(steps):
         next(iterator, None)
-    if ended:  # its list may have grown since: it stays at its end all the same
+    for _ in range(ended):  # its list may have grown since: it stays at its end all the same
         collections.deque(iterator, maxlen=0)
+
+
+def left_before_writes(iterator: Any) -> float:
+    """How many items it has left in what the frame has not written to yet."""
+    found = parts(iterator)
+    if type(iterator) is enumerate:
+        return left_before_writes(found[0])
+    if type(iterator) is zip:
+        return min(map(left_before_writes, found[:-1]), default=0)
+    if type(iterator) in FORMS or type(iterator) is COUNT or not isinstance(found[0], list):
+        return math.inf
+    position = found[-1] or 0
+    return position + 1 if type(iterator) is type(reversed([])) else list.__len__(found[0]) - position
 
 
 def set_state(iterator: Any, state: Any) -> None:

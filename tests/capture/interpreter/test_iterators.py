@@ -351,3 +351,90 @@ def test_counter_that_has_come_far_compiles_twice() -> None:
     with observe() as seen:
         assert [compiled(torch.ones(())).item() for _ in range(6)] == [0, 1, 2, 3, 4, 5]
     assert len(seen.graphs) <= 3
+
+
+class Tens(tuple[int, ...]):
+    def __iter__(self) -> Any:
+        return iter([10, 20, 30])
+
+
+class Numbered(list[Any]):
+    def __iter__(self) -> Any:
+        return enumerate(super().__iter__())
+
+    def __reversed__(self) -> Any:
+        return iter([100])
+
+
+def past_the_end_of_a_zip(run: Callable[..., Any]) -> Any:
+    def fn(x: torch.Tensor, pairs: Any) -> Any:
+        return x + 1, next(pairs, "end"), next(pairs, "end"), next(pairs, "end")
+
+    fn, found = run(fn), []
+    for _ in range(3):
+        left = iter(range(10))
+        found.append((fn(torch.ones(2), zip(left, iter(()))), list(left)))
+    return found
+
+
+def a_strict_zip_that_raises(run: Callable[..., Any]) -> Any:
+    def fn(x: torch.Tensor, pairs: Any) -> Any:
+        try:
+            found = next(pairs, "end")
+        except ValueError as error:
+            found = str(error)
+        return x + 1, found
+
+    fn = run(fn)
+    left = iter(range(3))
+    pairs = zip(left, iter(()), strict=True)
+    return [fn(torch.ones(2), pairs) for _ in range(5)], list(left)
+
+
+def a_subclass_with_its_own_iter(run: Callable[..., Any]) -> Any:
+    fn = run(lambda x, items: (x + 1, next(items, "end")))
+    found = []
+    numbered = Numbered([1, 2])
+    for items in (tuple.__iter__(Tens((1, 2, 3))), list.__iter__(numbered), list.__reversed__(numbered)):
+        found += [fn(torch.ones(2), items) for _ in range(4)]
+    return found
+
+
+def a_subclass_that_numbers_its_items(run: Callable[..., Any]) -> Any:
+    def fn(x: torch.Tensor, items: list[Any]) -> torch.Tensor:
+        for number, item in items:  # type: ignore[misc]
+            x = x * 2 + number * item
+            print(end="")
+        return x
+
+    fn = run(fn)
+    return [fn(torch.ones(2), Numbered([1, 2, 3])) for _ in range(3)]
+
+
+def a_list_that_becomes_shorter(run: Callable[..., Any]) -> Any:
+    def fn(x: torch.Tensor, items: Any, owner: list[int]) -> torch.Tensor:
+        first = next(items)
+        owner.clear()
+        owner.append(3)
+        return x + first
+
+    fn, found = run(fn), []
+    for _ in range(3):
+        owner = [1, 2, 3, 4]
+        items = iter(owner)
+        made = fn(torch.ones(2), items, owner)
+        owner += [5, 6, 7]
+        found.append((made, list(items)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        past_the_end_of_a_zip, a_strict_zip_that_raises, a_subclass_with_its_own_iter,
+        a_subclass_that_numbers_its_items, a_list_that_becomes_shorter,
+    ],
+)  # fmt: skip
+def test_they_stand_where_eager_leaves_them(program: Callable[..., Any]) -> None:
+    compiled = program(lambda fn: jitney.compile(fn, backend="eager"))
+    assert str(compiled) == str(program(lambda fn: fn))
