@@ -206,6 +206,11 @@ def _crowd(held: int) -> int:
     return min(power(-(-held * EACH // REGISTERS)), EACH)
 
 
+def _laborious(work: int) -> int:
+    """How many times fewer elements a thread has because so much is computed: code is written out for each."""
+    return 1 if work <= VERY_MUCH else EACH // 2 if work <= 4 * VERY_MUCH else EACH
+
+
 def _crowded(crowd: int) -> int:
     """Elements of a program whose threads have so many times fewer of them."""
     return CROWDED * EACH // crowd
@@ -304,7 +309,7 @@ def rows_at_a_time(size: int) -> int | None:
 
 
 def split(
-    kept: int | None, length: int | None, across: bool, heavy: bool, shared: float = 0.0, held: int = 0
+    kept: int | None, length: int | None, across: bool, heavy: bool, shared: float = 0.0, held: int = 0, work: int = 0
 ) -> tuple[Tile, int]:
     """A tile of results and what they are reduced from, and into how many parts that is cut.
 
@@ -315,9 +320,10 @@ def split(
         heavy: is there much to compute for each element, and so much to hold in registers?
         shared: which part of that is the same for all results.
         held: about how many registers an element takes: sums, and what is loaded for them.
+        work: cost of an element.
     """
     kept, length = kept or GUESS, length or GUESS * 8
-    crowd = _crowd(held)
+    crowd = max(_crowd(held), _laborious(work))
     if across:
         x = min(power(kept), 64 if heavy else 128)
         r = max((4096 if heavy else 8192) // x, 1)

@@ -87,3 +87,19 @@ def test_any_rows(fn: Callable[..., Tensor], rows: int, pairs: int, dtype: torch
     exact = fn(*(a.double() for a in args))
     tolerance = 1e-4 if dtype is torch.float32 else 2e-2
     torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+def test_pairs_that_all_rows_have_in_common_are_loaded_as_usual(texts: list[str]) -> None:
+    """Both of a pair at once would be laid out for a single row: each warp would compute all rows."""
+
+    def held(x: Tensor, limits: Tensor) -> Tensor:
+        low, high = limits.unbind(-1)
+        y = x
+        for _ in range(3):
+            y = (x + y.sum(-1, keepdim=True) * 0.1).clamp(low, high)
+        return y
+
+    x, limits = torch.randn(200, 48).to(DEVICE), torch.randn(48, 2).sort(-1)[0].to(DEVICE)
+    got = jitney.compile(held, backend="triton_gpu", fullgraph=True)(x, limits)
+    torch.testing.assert_close(got, held(x, limits))
+    assert not any("tl.split" in text for text in texts)

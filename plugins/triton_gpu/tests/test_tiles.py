@@ -159,3 +159,24 @@ def test_what_a_thread_has_at_a_time_fits_its_registers(launched: list[Function]
     compiled(columns, *torch.zeros(2, 1_000_000, 8, device=device))
     two = next(f for f in launched[1:] if "parts" in f.name)
     assert two.blocks["XBLOCK"] * two.blocks["RBLOCK"] <= 32 * 32 * two.warps
+
+
+def test_sums_of_much_work_have_few_elements_a_thread(launched: list[Function], device: torch.device) -> None:
+    """Code is written out for each: of digamma functions it spilled 7 KB of registers for each thread."""
+
+    def gradients(x: torch.Tensor) -> torch.Tensor:
+        return (torch.digamma(x) + torch.digamma(x + 2) - torch.digamma(2 * x)).sum()
+
+    for fn in (torch.sum, gradients):
+        compiled(fn, torch.zeros(1 << 20, device=device))
+    each = [f.blocks["RBLOCK"] // (32 * f.warps) for f in launched if f.name.endswith("parts")]
+    assert each == [8, 2]
+
+
+def test_parts_of_a_launch_have_few_elements_a_thread_if_one_has_much_work(
+    launched: list[Function], device: torch.device
+) -> None:
+    x, y = torch.zeros(1 << 20, device=device), torch.ones(1 << 20, device=device)
+    compiled(lambda x, y: (torch.digamma(x) - torch.digamma(2 * x), y + 1), x, y)
+    compiled(lambda x, y: (x - 1, y + 1), x, y)
+    assert [f.blocks["XBLOCK"] // (32 * f.warps) for f in launched] == [2, 16]

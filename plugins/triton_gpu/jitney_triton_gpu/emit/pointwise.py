@@ -165,7 +165,8 @@ def _side_by_side(
     """Programs of their own for each part: one that reads and writes few buffers has memory go through in order."""
     count = product(loops)
     buffers = max(len(set().union(*map(_read, part))) + len(part) for part in parts)
-    tile = tuning.tile(tiles.pointwise(None if count.value is None else count.value * len(parts), buffers))
+    elements = None if count.value is None else count.value * len(parts)
+    tile = tuning.tile(tiles.pointwise(elements, buffers, max(map(work, parts))))
     x = Axis("x", loops, tile.x)
     draft = Draft(kernel, name, [x], wide)
     writer = draft.writer

@@ -11,7 +11,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest
+from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest, work
 from jitney_triton_gpu.emit.reduce import Running
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
@@ -33,8 +33,9 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     counts = fastest(widest(p for p in places(kernel) if any(v in p.atoms for v in gone)), loops)
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
     shared = shared_by_rows(nest.statements, kept)
-    results, held = product(kept).value if kept else 1, registers(nest.statements)
-    tile, many = tiles.split(results, product(gone).value, across, is_heavy(kernel), shared, held)
+    results = product(kept).value if kept else 1
+    needs = {"held": registers(nest.statements), "work": work(nest.statements)}
+    tile, many = tiles.split(results, product(gone).value, across, is_heavy(kernel), shared, **needs)
     tile, many = (tuning if kept else replace(tuning, x=0)).tile(tile), tuning.count(many)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
