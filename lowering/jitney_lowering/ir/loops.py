@@ -39,10 +39,10 @@ SCANS: dict[str, str] = {
     "sort": "sort",
 }
 """One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The exception is
-``sort``, of all of them: integers in ascending order. The values are in
-the dtype in which they are accumulated; the buffer may have another one, to which each result is converted. Which of
-the values before are put together first is the emitter's choice. ``logsumexp`` is a logarithm of a sum of powers of e,
-as ``torch.logcumsumexp`` has it: of floats, and of scans only."""
+``sort``: integers, all of them in ascending order. The values are in the dtype in which they are accumulated; the
+buffer may have another one, to which each result is converted. Which of the values before are put together first is the
+emitter's choice. ``logsumexp`` is a logarithm of a sum of powers of e, as ``torch.logcumsumexp`` has it: of floats, and
+of scans only."""
 
 
 _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {

@@ -6,6 +6,7 @@ comes first, as under ``stable=True``; else eager leaves that open. What is no n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ BITS = {
 }  # fmt: skip
 """Of the number that an element is, with its sign. A half is what is left of a float without the end that is zero."""
 GREATEST = (1 << 31) - 1
+Element = Callable[[Shape], Value]
 
 order = registering(ORDERS)
 
@@ -172,7 +174,7 @@ def median(call: Call) -> list[Tensor]:
     return _one(call, row, there, keepdim)
 
 
-def _one(call: Call, row: Row, there: Any, keepdim: bool) -> list[Tensor]:
+def _one(call: Call, row: Row, there: Element, keepdim: bool) -> list[Tensor]:
     """Of each row the element at a place of the order."""
     size = row.x.size
     rest = tuple([n for d, n in enumerate(size) if d != row.dim])
@@ -186,7 +188,7 @@ def _one(call: Call, row: Row, there: Any, keepdim: bool) -> list[Tensor]:
     return _both(call, lambda at: row.value(whole(at)), lambda at: row.place(whole(at)))
 
 
-def _both(call: Call, value: Any, place: Any) -> list[Tensor]:
+def _both(call: Call, value: Element, place: Element) -> list[Tensor]:
     size = call.builder.sizes.shape
     return [
         Tensor(size(val.shape), val.dtype, val.device, element, wanted=size(val.stride()))

@@ -55,7 +55,7 @@ class Pairs:
         left = dict(stores)
         for first in stores:
             second, rest = places.get((first.buffer, first.index + 1)), self._rest(first.index)
-            if second is None or rest is None or first.value.dtype.itemsize < 2:
+            if second is None or rest is None or first.value.dtype.itemsize < 2 or not {first, second} <= left.keys():
                 continue
             if not self._is_everywhere(first.buffer, rest):
                 continue
