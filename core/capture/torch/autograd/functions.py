@@ -330,6 +330,8 @@ class Reader:
             if self.later:
                 raise self.refusal(f"reads the global {name} in its backward, which may be another one by then")
             world.guard(source, "equals", value)
+        elif path and type(value) is types.FunctionType and not original_functions.trusted_function(value):
+            raise self.refusal(f"reads the attribute {path[0]} of the function {name}, which may change")
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
             world.guard(source, "is", value)
             self.callee(self.static_method(value, path), ".".join([name, *path[:1]]))

@@ -512,3 +512,25 @@ def test_static_methods_are_those_of_the_moment(backend: str) -> None:
     assert x.grad is not None and x.grad.tolist() == [11, 11]
     Rules.forward.scale = 6  # type: ignore[attr-defined]
     assert compiled(x).tolist() == [6, 6]
+
+
+def by_setting(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+class ReadsAttribute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return by_setting(x) * by_setting.scale  # type: ignore[attr-defined]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_attributes_of_functions_are_those_of_the_moment(backend: str) -> None:
+    compiled = jitney.compile(lambda x: ReadsAttribute.apply(x), backend=backend)
+    for scale in (4, 6):
+        by_setting.scale = scale  # type: ignore[attr-defined]
+        assert compiled(torch.ones(2)).tolist() == [3 * scale] * 2
