@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jitney_lowering.ir.loops import SCANS
+from jitney_lowering.ir.loops import SCANS, SORT
 
 LINE = 64  # bytes of a line of a CPU's cache
 
@@ -50,6 +50,8 @@ class Policy:
             ``scheduler/loop_split.py``. 0: division costs nothing.
         packed: most numbers in an integer (two weights of 4 bits in a byte, say) that is gone through as a whole where
             they are reduced, see ``scheduler/rows/packed.py``, and that are not put together in memory before. 0: none.
+        paired: are rows of pairs that are computed from pairs gone through pair by pair? See
+            ``scheduler/rows/interleaved.py``.
         positions: the cost of operations on positions alone which each reader computes anew.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
             kernels read is computed by each if that is less; 0: it is kept in memory.
@@ -102,6 +104,7 @@ class Policy:
     turned_row: int = 0
     split_loop: int = 0
     packed: int = 0
+    paired: bool = False
     positions: int = 16
     recompute: float = 0
     asserts: bool = False
@@ -127,7 +130,7 @@ class Policy:
 
 CPU = Policy(
     short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
-    split_loop=8, positions=10, scans=frozenset(SCANS) - {"sort"}, fused_gathers=True, samples=True, float8=True,
+    split_loop=8, positions=10, scans=frozenset(SCANS) - {SORT}, fused_gathers=True, samples=True, float8=True,
     streamed_bytes=2, packed=8,
 )  # fmt: skip
 GPU = Policy(
@@ -135,5 +138,6 @@ GPU = Policy(
     single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024, recompute=8,
     fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81,
     streamed_bytes=8, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=8,
+    paired=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -27,6 +27,7 @@ REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1,
 and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
 
 SCATTER = "scatter"
+SORT = "sort"  # the scan whose results depend on later values, too
 POINTWISE = frozenset({"pointwise", SCATTER})  # each iteration does something of its own
 
 # kind of scan -> the reduction whose running results it stores
@@ -36,7 +37,7 @@ SCANS: dict[str, str] = {
     "cummax": "max",
     "cummin": "min",
     "logcumsumexp": "logsumexp",
-    "sort": "sort",
+    SORT: SORT,
 }
 """One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The exception is
 ``sort``: integers, all of them in ascending order. The values are in the dtype in which they are accumulated; the
@@ -53,7 +54,7 @@ _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
     "any": lambda dtype: False,
     "all": lambda dtype: True,
     "logsumexp": lambda dtype: -float("inf"),
-    "sort": lambda dtype: _most(dtype),
+    SORT: lambda dtype: _most(dtype),
 }
 _IDENTITIES |= {"argmax": _IDENTITIES["max"], "argmin": _IDENTITIES["min"]}
 

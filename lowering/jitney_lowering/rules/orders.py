@@ -16,6 +16,7 @@ from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.tensor import ONE, Shape, Tensor, contiguous, corner, count
 from jitney_lowering.index import at_most
 from jitney_lowering.ir.intervals import interval
+from jitney_lowering.ir.loops import SORT
 from jitney_lowering.ir.scalar import Scalar, ne, two, where
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.gathers import prepare
@@ -51,7 +52,7 @@ class Row:
     def __init__(self, call: Call, dim: int, descending: bool = False, stride: Shape | None = None) -> None:
         x: Tensor = call.args[0]
         builder = call.builder
-        call.refuse_unless("sort" in builder.policy.scans and bool(x.size), "no rule")
+        call.refuse_unless(SORT in builder.policy.scans and bool(x.size), "no rule")
         self.x, self.dim, self.descending = x, axis(dim, len(x.size)), descending
         length, rows = x.size[self.dim].value, count([n for d, n in enumerate(x.size) if d != self.dim])
         self.width = BITS.get(x.dtype) or _width(call, x)
@@ -68,7 +69,7 @@ class Row:
         call.refuse_unless(self.length <= LONGEST * 8 // self.kept.itemsize, "long rows")
         prepare(call, x, [self.dim], x.size)
         keys = Tensor(x.size, self.kept, x.device, self._key)
-        self.keys = builder.scan("sort", keys, self.dim, self.kept, stride)
+        self.keys = builder.scan(SORT, keys, self.dim, self.kept, stride)
         places = Tensor(x.size, torch.int64, x.device, self.place)
         self.picks = Picks(builder, places, x.size[self.dim], "no place in a row")
 

@@ -35,7 +35,7 @@ from jitney_lowering.scheduler.memory.updates import (
 )
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
-from jitney_lowering.scheduler.rows.interleaved import with_turns_written_out
+from jitney_lowering.scheduler.rows.interleaved import with_pairs_whole
 from jitney_lowering.scheduler.rows.packed import with_integers_whole
 from jitney_lowering.scheduler.simplify import clean
 from jitney_lowering.scheduler.traffic.early import with_early_parts
@@ -137,8 +137,8 @@ def schedule(
             else item
             for item in kernels
         ]
-    if policy.recompute:
-        kernels = [with_turns_written_out(item) if isinstance(item, Kernel) else item for item in kernels]
+    if policy.paired:
+        kernels = [with_pairs_whole(item) if isinstance(item, Kernel) else item for item in kernels]
     if program.repetition is not None:
         whole = unrolled(program, kernels)
         if whole is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jitney_lowering.index import Index, Var, equal
-from jitney_lowering.ir.loops import SCANS, Computed, Step
+from jitney_lowering.ir.loops import SCANS, SORT, Computed, Step
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.scheduler.simplify import substituted
 
@@ -23,7 +23,7 @@ Loop = tuple[str, Var]  # the buffer of a step, and one of its loops
 def turned_round(steps: Sequence[Step]) -> list[Step]:
     """The same steps, with the loops backwards that read so what scans make, directly or not."""
     nests = {step.buffer: step for step in steps if isinstance(step, Computed)}
-    running = [step for step in nests.values() if step.kind in SCANS and step.kind != "sort"]
+    running = [step for step in nests.values() if step.kind in SCANS and step.kind != SORT]
     scans = [(step.buffer, var) for step in running for var in step.reduced]
     if not scans:
         return list(steps)

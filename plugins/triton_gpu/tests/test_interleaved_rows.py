@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 import jitney
-from jitney_triton_gpu import launcher
+from jitney_triton_gpu.code import Function
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kernels are loaded."""
-    found: list[str] = []
-    load = launcher.load
-
-    def noting(source: str, name: str, functions: dict[str, Any], *rest: Any) -> Any:
-        found.extend(f.text for f in functions.values())
-        return load(source, name, functions, *rest)
-
-    monkeypatch.setattr(launcher, "load", noting)
-    return found
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -64,11 +48,12 @@ def arguments(rows: int, pairs: int, dtype: torch.dtype = torch.float32) -> list
     return [torch.randn(shape).to(DEVICE, dtype) for shape in shapes]
 
 
-def test_a_thread_has_a_pair(texts: list[str]) -> None:
+def test_a_thread_has_a_pair(compiled_functions: list[Function]) -> None:
     args = arguments(40, 32)
     got = jitney.compile(rotated, backend="triton_gpu", fullgraph=True)(*args)
     torch.testing.assert_close(got, rotated(*args))
-    (text,) = texts
+    text = compiled_functions[0].text
+    assert len(compiled_functions) == 1
     assert text.count("tl.load") == 3 and text.count("tl.store") == 1 and "tl.where" not in text
 
 
@@ -89,7 +74,7 @@ def test_any_rows(fn: Callable[..., Tensor], rows: int, pairs: int, dtype: torch
     torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=tolerance)
 
 
-def test_pairs_that_all_rows_have_in_common_are_loaded_as_usual(texts: list[str]) -> None:
+def test_pairs_that_all_rows_have_in_common_are_loaded_as_usual(compiled_functions: list[Function]) -> None:
     """Both of a pair at once would be laid out for a single row: each warp would compute all rows."""
 
     def held(x: Tensor, limits: Tensor) -> Tensor:
@@ -102,4 +87,4 @@ def test_pairs_that_all_rows_have_in_common_are_loaded_as_usual(texts: list[str]
     x, limits = torch.randn(200, 48).to(DEVICE), torch.randn(48, 2).sort(-1)[0].to(DEVICE)
     got = jitney.compile(held, backend="triton_gpu", fullgraph=True)(x, limits)
     torch.testing.assert_close(got, held(x, limits))
-    assert not any("tl.split" in text for text in texts)
+    assert not any("tl.split" in f.text for f in compiled_functions)

@@ -12,27 +12,13 @@ from hypothesis import strategies as st
 
 import jitney
 from jitney_lowering.decomposition import orders
-from jitney_triton_gpu import launcher
+from jitney_triton_gpu.code import Function
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF, NAN = float("inf"), float("nan")
 DTYPES = (
     torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 )  # fmt: skip
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kernels are loaded."""
-    found: list[str] = []
-    load = launcher.load
-
-    def noting(source: str, name: str, functions: dict[str, Any], *rest: Any) -> Any:
-        found.extend(f.text for f in functions.values())
-        return load(source, name, functions, *rest)
-
-    monkeypatch.setattr(launcher, "load", noting)
-    return found
 
 
 def mixed(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -57,9 +43,9 @@ def check(fn: Callable[..., Any], *args: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_one_kernel_sorts_rows(dtype: torch.dtype, descending: bool, texts: list[str]) -> None:
+def test_one_kernel_sorts_rows(dtype: torch.dtype, descending: bool, compiled_functions: list[Function]) -> None:
     check(lambda x: torch.sort(x, dim=-1, descending=descending, stable=True), mixed(dtype, 5, 100))
-    assert len(texts) == 1 and "tl.sort" in texts[0]
+    assert len(compiled_functions) == 1 and "tl.sort" in compiled_functions[0].text
 
 
 @settings(max_examples=12, deadline=None)
@@ -87,7 +73,7 @@ def picked(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_selections(missing: bool, texts: list[str]) -> None:
+def test_selections(missing: bool, compiled_functions: list[Function]) -> None:
     x = torch.stack([torch.randperm(90) for _ in range(4)]).float().sub(45).to(DEVICE)
     if missing:
         x[1, 30] = x[1, 60] = x[3, 89] = NAN
@@ -97,7 +83,7 @@ def test_selections(missing: bool, texts: list[str]) -> None:
         check(lambda x: torch.median(x, -1), x)
     else:
         check(picked, x)
-    assert any("tl.sort" in text for text in texts)
+    assert any("tl.sort" in f.text for f in compiled_functions)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +115,10 @@ def test_gradients() -> None:
     torch.testing.assert_close(mine.grad, theirs.grad)
 
 
-def test_long_rows_and_other_widths_stay_operators(texts: list[str]) -> None:
+def test_long_rows_and_other_widths_stay_operators(compiled_functions: list[Function]) -> None:
     check(lambda x: (*torch.topk(x, 3), *torch.sort(x, dim=-1, stable=True)), torch.randn(3, 600, device=DEVICE))
     check(lambda x: torch.sort(x, dim=-1, stable=True), torch.randn(3, 100, dtype=torch.float64, device=DEVICE))
-    assert not any("tl.sort" in text for text in texts)
+    assert not any("tl.sort" in f.text for f in compiled_functions)
 
 
 @settings(max_examples=12, deadline=None)

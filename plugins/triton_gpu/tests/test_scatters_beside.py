@@ -12,23 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import jitney
-from jitney_triton_gpu import launcher
+from jitney_triton_gpu.code import Function
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kernels are loaded."""
-    found: list[str] = []
-    load = launcher.load
-
-    def noting(source: str, name: str, functions: dict[str, Any], *rest: Any) -> Any:
-        found.extend(f.text for f in functions.values())
-        return load(source, name, functions, *rest)
-
-    monkeypatch.setattr(launcher, "load", noting)
-    return found
 
 
 def packed(x: Tensor) -> tuple[Tensor, ...]:
@@ -106,12 +92,14 @@ def check(fn: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor, **options: Any)
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("fn", "kernels"), CASES)
-def test_kernels(fn: Callable[[Tensor], tuple[Tensor, ...]], kernels: int, dynamic: bool, texts: list[str]) -> None:
+def test_kernels(
+    fn: Callable[[Tensor], tuple[Tensor, ...]], kernels: int, dynamic: bool, compiled_functions: list[Function]
+) -> None:
     x = torch.randn(300, 130, device=DEVICE)
     if dynamic:
         jitney.maybe_mark_dynamic(x, 0)
     check(fn, x, dynamic=False)
-    assert len(texts) == kernels
+    assert len(compiled_functions) == kernels
 
 
 @settings(max_examples=30, deadline=None)

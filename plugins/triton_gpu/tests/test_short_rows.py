@@ -12,24 +12,10 @@ from hypothesis import strategies as st
 from row_programs import STEPS, check_chain
 
 import jitney
-from jitney_triton_gpu import launcher
+from jitney_triton_gpu.code import Function
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF, NAN = float("inf"), float("nan")
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kernels are loaded."""
-    found: list[str] = []
-    load = launcher.load
-
-    def noting(source: str, name: str, functions: dict[str, Any], *rest: Any) -> Any:
-        found.extend(f.text for f in functions.values())
-        return load(source, name, functions, *rest)
-
-    monkeypatch.setattr(launcher, "load", noting)
-    return found
 
 
 def toned(v: torch.Tensor) -> torch.Tensor:
@@ -57,31 +43,32 @@ def planes(v: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(3, 150), (2, 7, 11), (4, 5, 6)])
-def test_one_kernel_for_planes(shape: tuple[int, ...], texts: list[str]) -> None:
+def test_one_kernel_for_planes(shape: tuple[int, ...], compiled_functions: list[Function]) -> None:
     x, y = torch.randn(shape, device=DEVICE), torch.randn(shape[1:], device=DEVICE)
 
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return planes(x * (1 + y)) - y
 
     torch.testing.assert_close(jitney.compile(fn, backend="triton_gpu", dynamic=False)(x, y), fn(x, y))
-    assert len(texts) == 1
+    assert len(compiled_functions) == 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("fn", "columns"), [(toned, 3), (marched, 3), (boxes, 4)])
 def test_one_kernel_without_rows(
-    fn: Callable[[torch.Tensor], torch.Tensor], columns: int, dynamic: bool, texts: list[str]
+    fn: Callable[[torch.Tensor], torch.Tensor], columns: int, dynamic: bool, compiled_functions: list[Function]
 ) -> None:
     x = torch.randn(150, columns, device=DEVICE)
     if dynamic:
         jitney.maybe_mark_dynamic(x, 0)
     compiled = jitney.compile(fn, backend="triton_gpu", dynamic=False)
     torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-5)
-    (text,) = texts
+    text = compiled_functions[0].text
+    assert len(compiled_functions) == 1
     assert "RBLOCK" not in text and "barrier" not in text
 
 
-def test_a_few_numbers_do_not_make_few_rows_of_all(texts: list[str]) -> None:
+def test_a_few_numbers_do_not_make_few_rows_of_all(compiled_functions: list[Function]) -> None:
     """One for each image: a program for each image would have all of its elements to itself."""
 
     def fn(x: torch.Tensor, exposure: torch.Tensor) -> torch.Tensor:
@@ -90,7 +77,7 @@ def test_a_few_numbers_do_not_make_few_rows_of_all(texts: list[str]) -> None:
     x, exposure = torch.randn(2, 12000, 3, device=DEVICE), torch.randn(2, device=DEVICE)
     compiled = jitney.compile(fn, backend="triton_gpu", dynamic=False)
     torch.testing.assert_close(compiled(x, exposure), fn(x, exposure), rtol=1e-4, atol=1e-5)
-    assert texts and not any("RBLOCK" in text or "R1BLOCK" in text for text in texts)
+    assert compiled_functions and not any("RBLOCK" in f.text or "R1BLOCK" in f.text for f in compiled_functions)
 
 
 REDUCED: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -422,7 +422,7 @@ def _operator(instr: Instr) -> Any:
 
 
 def _is_of_copy(code: types.CodeType, at: int) -> bool:
-    """Is it the write of an item of a local variable that is a copy of something (``grad = g.clone()``), or a list?"""
+    """Is it the write of an item of a local variable that is a copy (``grad = g.clone()``), zeros or a list?"""
     info = decode(code)
     depth = info.depth_at(at)
     if info.instrs[at].op != "STORE_SUBSCR" or depth is None:

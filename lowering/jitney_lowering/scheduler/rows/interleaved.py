@@ -1,8 +1,8 @@
-"""Rows whose elements take turns, such as pairs that are rotated and put side by side again.
+"""Rows of pairs that are computed from pairs, such as those that are rotated and put side by side again.
 
     for i < 32, k < 2: y[2 i + k] = where(k < 1, a[2 i] c[i] - a[2 i + 1] s[i], a[2 i] s[i] + a[2 i + 1] c[i])
 
-A thread has all of a turn: nothing is loaded for each element of it anew, and nothing chosen.
+A thread has both of a pair: nothing is loaded for each of them anew, and nothing chosen.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from jitney_lowering.ir import Kernel, Load, Nest, Reduce, Store, Value, rebuild
 from jitney_lowering.ir.fold import combined
 from jitney_lowering.ir.operations import HALVES
 
-MOST = 4  # elements of a turn: with more, threads store too far from each other
 FEWER = 2  # times are loads, at least
 
 
-def with_turns_written_out(kernel: Kernel) -> Kernel:
-    """The kernel with its rows gone through turn by turn, if that saves loads; not changed otherwise."""
-    turns = {nest.loops for nest in kernel.body if _is_turn(nest) and _saves_loads(nest)}
-    if not kernel.outer or len(turns) != 1:
+def with_pairs_whole(kernel: Kernel) -> Kernel:
+    """The kernel with its rows gone through pair by pair, if that saves loads; not changed otherwise."""
+    paired = {nest.loops for nest in kernel.body if _is_paired(nest) and _saves_loads(nest)}
+    if not kernel.outer or len(paired) != 1:
         return kernel
-    (loops,) = turns
+    (loops,) = paired
     alike = [nest for nest in kernel.body if _are_alike(nest.loops, loops)]
-    if kernel.finish or not all(map(_is_turn, alike)):
+    if kernel.finish or not all(map(_is_paired, alike)):
         return kernel
     return replace(kernel, body=tuple(_whole(nest) if nest in alike else nest for nest in kernel.body))
 
@@ -37,9 +36,9 @@ def _are_alike(some: tuple[Var, ...], others: tuple[Var, ...]) -> bool:
     return len(some) == len(others) and all(equal(a.size, b.size) for a, b in zip(some, others, strict=True))
 
 
-def _is_turn(nest: Nest) -> bool:
-    """Is the innermost of several loops short, and are stores and plain reductions all that is done there?"""
-    if len(nest.loops) < 2 or not 1 < (nest.loops[-1].size.value or 0) <= MOST:
+def _is_paired(nest: Nest) -> bool:
+    """Is the innermost of several loops over two, and are stores and plain reductions all that is done there?"""
+    if len(nest.loops) < 2 or nest.loops[-1].size.value != 2:
         return False
     return all(
         isinstance(s, Store) or (isinstance(s, Reduce) and s.position is None and s.value.dtype not in HALVES)
@@ -55,9 +54,9 @@ def _saves_loads(nest: Nest) -> bool:
     return 0 < len(after) * FEWER <= len(before) * len(elements)
 
 
-def _elements(turn: Var) -> Iterator[dict[Any, Index]]:
-    for number in range(turn.size.value or 0):
-        yield {turn: index(number)}
+def _elements(pair: Var) -> Iterator[dict[Any, Index]]:
+    for number in range(2):
+        yield {pair: index(number)}
 
 
 def _at(value: Value, element: dict[Any, Index]) -> Value:
@@ -65,7 +64,7 @@ def _at(value: Value, element: dict[Any, Index]) -> Value:
 
 
 def _whole(nest: Nest) -> Nest:
-    """Statements for all elements of a turn."""
+    """Statements for both elements of a pair."""
     statements: list[Store | Reduce] = []
     for s in nest.statements:
         values = [(element, _at(s.value, element)) for element in _elements(nest.loops[-1])]

@@ -11,6 +11,7 @@ from typing import Any
 
 from jitney_lowering.index import Index, Var
 from jitney_lowering.ir import (
+    SORT,
     Accumulate,
     Kernel,
     Load,
@@ -47,7 +48,7 @@ def is_backwards(nest: Nest) -> bool:
 
 def _is_backwards(nest: Nest, buffers: Container[str]) -> bool:
     """Memory of a row is as good either way; what is in order goes one way."""
-    if any(isinstance(s, Scan) and s.kind == "sort" for s in nest.statements):
+    if any(isinstance(s, Scan) and s.kind == SORT for s in nest.statements):
         return False
     places = [s.index for s in nest.statements if isinstance(s, (Store, Accumulate)) and s.buffer in buffers]
     values = [v for s in nest.statements for v in walk(s.value)]

@@ -9,14 +9,28 @@ import torch
 
 from jitney_lowering import NotLowered
 from jitney_lowering.index import min_, product, usual_step
-from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scatter, Scratch, Store, Value, ref, walk
+from jitney_lowering.ir import (
+    SORT,
+    Accumulate,
+    Kernel,
+    Load,
+    Nest,
+    Reduce,
+    Scan,
+    Scatter,
+    Scratch,
+    Store,
+    Value,
+    ref,
+    walk,
+)
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest, work
+from jitney_triton_gpu.emit.neighbours import Neighbours
 from jitney_triton_gpu.emit.online import Online, softmax_sums
-from jitney_triton_gpu.emit.pairs import Pairs
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.scratch import homes as scratch_homes
@@ -44,7 +58,7 @@ def rows(
     )
     if plain and not is_across(kernel) and is_narrow(kernel):
         usual = tiles.narrow_rows(product(kernel.outer).value, length) or usual
-    if length is not None and any(isinstance(s, Scan) and s.kind == "sort" for s in statements):
+    if length is not None and any(isinstance(s, Scan) and s.kind == SORT for s in statements):
         usual = tiles.sorted_rows(product(kernel.outer).value, length, is_across(kernel))
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)
@@ -158,7 +172,6 @@ class Rows:
         self.stages = stages
         self.axes: dict[tuple[object, ...], Axis] = {}
         self.starts: dict[str, str] = {}  # of the axes' blocks
-        self.pairs: Pairs | None = None  # of the nest
         self.stored: set[str] = set()  # by the nests so far
         self.loaded: set[str] = set()
         self.inherited: set[str] = set()  # scratch memory in which something else was before
@@ -239,7 +252,7 @@ class Rows:
 
     def _whole(self, nest: Nest) -> None:
         axis = self.axes[nest.loops]
-        self._values(nest, axis, self._scans(nest, pieces=False))
+        pairs = self._values(nest, axis, self._scans(nest, pieces=False))
         extremes: dict[tuple[str, Value], str] = {}
         for s in sorted((s for s in nest.statements if isinstance(s, Reduce)), key=lambda s: s.position is not None):
             made = Reduction(s.kind, s.value.dtype)
@@ -248,7 +261,7 @@ class Rows:
             name = self.end(s, made, value, at, best)
             if s.value.dtype is not torch.bool:  # which is held as a number
                 extremes[s.kind, s.value] = name
-        self.store(nest)
+        self.store(nest, pairs)
 
     def _pieces(self, nest: Nest, total: Nest | None) -> None:
         writer = self.writer
@@ -296,15 +309,16 @@ class Rows:
         scans = [s for s in nest.statements if isinstance(s, Scan)]
         return {s.name: Prefix(self.writer, s, self.tiled, pieces) for s in scans}
 
-    def _values(self, nest: Nest, axis: Axis, scans: Mapping[str, Prefix]) -> None:
+    def _values(self, nest: Nest, axis: Axis, scans: Mapping[str, Prefix]) -> Neighbours:
         """The values of all statements in order, each scan before those that read it."""
-        self.pairs = Pairs(self.writer, nest, axis, self.starts[axis.name])
-        self.pairs.load()
+        pairs = Neighbours(self.writer, nest, axis, self.starts[axis.name])
+        pairs.load()
         for s in nest.statements:
             if isinstance(s, Scan):
                 scans[s.name].step(self.writer, axis)
             elif not isinstance(s, Scatter):
                 self.writer.value(s.value)
+        return pairs
 
     def _piece(
         self,
@@ -319,10 +333,10 @@ class Rows:
         self._turn(axis)
         writer.enter([axis], header)
         self._begin(axis, start)
-        self._values(nest, axis, scans)
+        pairs = self._values(nest, axis, scans)
         for one in running:
             one.step(writer, axis)
-        self.store(nest)
+        self.store(nest, pairs)
         writer.leave()
         self._turn(axis)
 
@@ -332,14 +346,14 @@ class Rows:
         self.writer.know(ref(s.name, s.dtype), Register(name, frozenset({self.x.name})))
         return name
 
-    def store(self, nest: Nest) -> None:
-        """All values first, then what is stored of them."""
+    def store(self, nest: Nest, pairs: Neighbours | None = None) -> None:
+        """All values first, then what is stored of them; ``pairs``: of a nest with loops."""
         if any(isinstance(s, Accumulate) for s in nest.statements):
             raise NotLowered("a reduction of several results for each row")
         stores = [s for s in nest.statements if isinstance(s, Store)]
         registers = {s: self.writer.value(s.value) for s in stores}
         outside = {s: register for s, register in registers.items() if s.buffer not in self.kept}
-        paired = set(outside).difference(self.pairs.store(outside)) if self.pairs and nest.loops else set()
+        paired = set(outside).difference(pairs.store(outside)) if pairs is not None else set()
         for s, register in registers.items():
             if s not in paired:
                 self.store_one(s, register)

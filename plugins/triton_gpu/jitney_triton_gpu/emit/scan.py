@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from jitney_lowering.ir import Scan, ref
+from jitney_lowering.ir import SORT, Scan, ref
 from jitney_triton_gpu.emit.direction import BackwardScan
 from jitney_triton_gpu.emit.reduce import Reduction
 from jitney_triton_gpu.emit.spaces import Axis
@@ -41,7 +41,7 @@ class Prefix:
         value, _ = made.operands(writer, self.statement.value, None, axis)
         name = writer.name("c")
         ending = ", reverse=True" if self.backwards else ""
-        if made.kind == "sort":
+        if made.kind == SORT:
             assert not self.carry, "a row that is sorted piece by piece"
             writer.line(f"{name} = tl.sort({value})")
         else:

@@ -34,8 +34,15 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
     shared = shared_by_rows(nest.statements, kept)
     results = product(kept).value if kept else 1
-    needs = {"held": registers(nest.statements), "work": work(nest.statements)}
-    tile, many = tiles.split(results, product(gone).value, across, is_heavy(kernel), shared, **needs)
+    tile, many = tiles.split(
+        results,
+        product(gone).value,
+        across,
+        is_heavy(kernel),
+        shared,
+        held=registers(nest.statements),
+        work=work(nest.statements),
+    )
     tile, many = (tuning if kept else replace(tuning, x=0)).tile(tile), tuning.count(many)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None

@@ -16,6 +16,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft
+from jitney_triton_gpu.emit.neighbours import Neighbours
 from jitney_triton_gpu.emit.rows import Rows, in_registers
 from jitney_triton_gpu.emit.scratch import homes as scratch_homes
 from jitney_triton_gpu.emit.spaces import Axis
@@ -137,8 +138,8 @@ class Sweep(Rows):
         writer.line(f"    tl.store({base} + places, {shown}, places < {extent})")
         writer.bases[s.buffer] = Register(base, frozenset())
 
-    def store(self, nest: Nest) -> None:
-        """All values first; then what is stored and accumulated."""
+    def store(self, nest: Nest, pairs: Neighbours | None = None) -> None:
+        """All values first; then what is stored, one by one, and accumulated."""
         writer = self.writer
         statements = [s for s in nest.statements if isinstance(s, (Store, Accumulate))]
         registers = [writer.value(s.value) for s in statements]

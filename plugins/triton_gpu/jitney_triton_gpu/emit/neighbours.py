@@ -14,7 +14,7 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register, Writer
 
 
-class Pairs:
+class Neighbours:
     """Those of a nest.
 
     Args:
