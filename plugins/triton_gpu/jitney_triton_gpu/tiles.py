@@ -342,13 +342,24 @@ def split(
     return Tile(x, r, 4 if across and not heavy else warps_for(x * r, EACH // crowd)), max(parts, 1)
 
 
-def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
-    """A tile for programs that go over many rows each, and how many such programs there are."""
+def sweeps(rows_: int | None, length: int, read: int) -> tuple[Tile, int]:
+    """A tile for programs that go over many rows each, and how many such programs there are.
+
+    Args:
+        rows_: how many rows.
+        length: of the longest.
+        read: bytes of an element that are loaded. What is on its way lies in shared memory; if several pieces of all
+            that do not fit there, one row is loaded after the other.
+    """
     r = power(length)
     programs = PROCESSORS * (2 if r > SWEPT else 4)
     x = max(SWEPT // r, 1) if rows_ is None or rows_ >= programs * 4 else 1
     x = min(x, 16)
-    return Tile(x, r, warps_for(x * r, 16 if x * r >= 2048 else 8), True), min(programs, rows_ or programs)
+    stages = STAGES["sweep"]
+    while stages > 1 and x * r * read * (stages - 1) > SHARED // 2:
+        stages -= 1
+    warps = warps_for(x * r, 16 if x * r >= 2048 else 8)
+    return Tile(x, r, warps, True, stages), min(programs, rows_ or programs)
 
 
 def finishing(results: int | None, many: int) -> Tile:

@@ -180,3 +180,22 @@ def test_parts_of_a_launch_have_few_elements_a_thread_if_one_has_much_work(
     compiled(lambda x, y: (torch.digamma(x) - torch.digamma(2 * x), y + 1), x, y)
     compiled(lambda x, y: (x - 1, y + 1), x, y)
     assert [f.blocks["XBLOCK"] // (32 * f.warps) for f in launched] == [2, 16]
+
+
+@pytest.mark.parametrize(("parts", "stages"), [(1, 3), (12, 1)])
+def test_what_is_on_its_way_fits_shared_memory(
+    launched: list[Function], device: torch.device, parts: int, stages: int
+) -> None:
+    """Rows that are summed over, of one number each or of pieces of twelve: Triton keeps several rows on their way."""
+
+    def gradients(x: torch.Tensor, rest: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x
+        for part in rest:
+            y = y * part
+        return y.softmax(-1), y.sum(0)
+
+    rows = [torch.randn(4096, 8192, device=device) for _ in range(parts)]
+    compiled(gradients, rows[0], rows[1:])
+    (sweep,) = [f for f in launched if "program * rows" in f.body]
+    assert (f"num_stages={stages}" in sweep.body) == (stages > 1)
+    assert ("num_stages" in sweep.body) == (stages > 1)

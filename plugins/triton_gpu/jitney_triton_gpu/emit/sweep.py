@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from jitney_lowering import NotLowered
 from jitney_lowering.index import Index, Var, index, product, tells_apart
-from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Store, identity
+from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Store, identity, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.finish import Part, finish
@@ -33,7 +33,8 @@ def sweep(
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     known = [n for n in lengths if n is not None]
     whole = len(known) == len(lengths) and max(known, default=1) <= tiles.LONGEST_ROW
-    tile, programs = tiles.sweeps(product(kernel.outer).value, max(known, default=1) if whole else tiles.GUESS)
+    length = max(known, default=1) if whole else tiles.GUESS
+    tile, programs = tiles.sweeps(product(kernel.outer).value, length, _read(kernel))
     tile, programs = tuning.tile(tile), tuning.count(programs)
     accumulates = [s for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)]
     parts = {s.buffer: Part.of(kernel, s, programs) for s in accumulates}
@@ -55,10 +56,10 @@ def sweep(
     writer.line("first = program * rows")
     end = f"tl.minimum(first + rows, {count})"
     if body.tiled:
-        writer.enter([x], f"for x_start in {tiles.loop('sweep', 'first', end, x.symbol, tuning.stages)}:")
+        writer.enter([x], f"for x_start in {tiles.loop('sweep', 'first', end, x.symbol, tile.stages)}:")
         draft.axis(x, "x_start", "[:, None]")
     else:
-        writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end, stages=tuning.stages)}:")
+        writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end, stages=tile.stages)}:")
         if wide:
             writer.line("x = tl.full([], 0, tl.int64) + x")
     lane = f" * {x.symbol} + tl.arange(0, {x.symbol})[:, None]" if body.tiled else ""
@@ -72,6 +73,13 @@ def sweep(
     body.leave_behind(kernel)
     function = draft.finished(index(programs), tile.warps)
     return Code((function, *finish(kernel, list(parts.values()), name, wide)), tuple(workspaces))
+
+
+def _read(kernel: Kernel) -> int:
+    """Bytes of an element of a row that are loaded from buffers."""
+    loads = {v for nest in kernel.body for s in nest.statements for v in walk(s.value) if isinstance(v, Load)}
+    within = [v for v in loads if any(_varies(v.index, nest.loops) for nest in kernel.body)]
+    return sum(v.dtype.itemsize for v in within if v.buffer in kernel.buffers)
 
 
 def _varies(place: Index, loops: tuple[Var, ...]) -> bool:
