@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import jitney
 from jitney.backends import Backend
-from jitney_lowering import CPU, Schedule, decompositions, lower, schedule
+from jitney_lowering import CPU, Schedule, decompositions, lower, needed_bytes, schedule
 from jitney_lowering.ir import Extern, Kernel, Program, Strided
 
 T = torch.Tensor
@@ -149,6 +149,26 @@ def shifted(k: T, new: T) -> T:
     return k * 2
 
 
+def rolled(k: T, v: T, new: T) -> T:
+    """Layers whose caches move on by a place."""
+    for cache in (k, v):
+        cache.copy_(torch.cat([cache[:, 1:], new], 1))
+        new = (cache * new).mean(1, keepdim=True)
+    return new
+
+
+def rolled_and_looked_up(k: T, v: T, new: T, at: T) -> T:
+    """A place that may be wrong, between two caches that move on."""
+    k.copy_(k.roll(1, 0) + new)
+    found = v[at] * 2
+    v.copy_(v.roll(1, 0) - new)
+    return found
+
+
+def long_cache() -> T:
+    return torch.randn(8, 512, 128)
+
+
 OTHERS: dict[str, tuple[Callable[..., Any], Make]] = {
     "the old value is a result": (read_later, lambda: (cache(), torch.randn(3, 2, 4))),
     "sums, and what may fail": (sums_and_more, lambda: (cache(), torch.tensor([1, 0]), torch.randn(2, 8, 4))),
@@ -159,6 +179,13 @@ OTHERS: dict[str, tuple[Callable[..., Any], Make]] = {
     "shifted": (shifted, lambda: (cache(), torch.randn(3, 1, 4))),
     "integers": (by_slice, lambda: (torch.randint(9, (3, 8, 4)), torch.randint(9, (3, 2, 4)))),
     "a number of another kind": (by_slice, lambda: (cache(), torch.randint(9, (3, 2, 4)))),
+    "two that are shifted": (rolled, lambda: (long_cache(), long_cache(), torch.randn(8, 1, 128))),
+    "and lie the other way": (rolled, lambda: (long_cache(), long_cache().mT.contiguous().mT, torch.randn(8, 1, 128))),
+    "one memory that is shifted": (rolled, lambda: ((k := long_cache()), k.view(8, 512, 128), torch.randn(8, 1, 128))),
+    "two that are rolled": (
+        rolled_and_looked_up,
+        lambda: (long_cache(), long_cache(), torch.randn(8, 1, 128), torch.tensor([7, 0])),
+    ),
     "one memory": (swapped, lambda: ((k := cache()), k.view(3, 8, 4))),
 }
 
@@ -223,6 +250,35 @@ def test_only_the_part_is_written(case: str) -> None:
     (program,) = programs(fn, make(), by_kernels=frozenset({"in0"} if fn is ring else ()))  # the cursor, last of all
     run = [item for item in schedule(program).items if isinstance(item, Extern)]
     assert [str(item.target).removeprefix("aten.") for item in run] == operators
+
+
+def scheduled(fn: Callable[..., Any], args: tuple[Any, ...]) -> Schedule:
+    found: list[Schedule] = []
+
+    def compile_graph(graph: Any, inputs: Any, request: Any) -> Callable[..., Any]:
+        found.append(schedule(lower(graph, inputs, updates=request.updates), request.updates))
+        found[0].verify()
+        return graph.forward
+
+    backend = Backend("noting", compile_graph, level="aten", decompositions=decompositions())
+    jitney.compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args)
+    return found[0]
+
+
+def test_caches_that_move_on_are_there_once_more_at_a_time() -> None:
+    """The caller copies a single one; not before a place that may be wrong is known to be right."""
+
+    def of_one(k: T, new: T) -> None:
+        k.copy_(torch.cat([k[:, 1:], new], 1))
+
+    new, size = torch.randn(8, 1, 128), 4 * 8 * 512 * 128
+    made = scheduled(rolled, (long_cache(), long_cache(), new))
+    assert {*made.filled.values()} == {"in0", "in2"} and size <= needed_bytes(made) < 1.5 * size
+    assert not scheduled(of_one, (long_cache(), new)).filled
+    made = scheduled(rolled_and_looked_up, (long_cache(), long_cache(), new, torch.tensor([7, 0])))
+    checks = {check[0] for check in made.program.checks}
+    known = max(n for n, item in enumerate(made.items) if not item.writes.isdisjoint(checks))
+    assert all(item.writes.isdisjoint(made.filled) for item in made.items[: known + 1])
 
 
 def test_kernels_write_to_an_input_after_the_checks_before_them() -> None:

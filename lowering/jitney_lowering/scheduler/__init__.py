@@ -27,6 +27,7 @@ from jitney_lowering.scheduler.memory.plan import Memory, plan
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
 from jitney_lowering.scheduler.memory.updates import (
+    copied_early,
     filled_in_place,
     guarded,
     updates_last,
@@ -152,10 +153,13 @@ def schedule(
     kernels = updates_last(program, kernels, updates)
     kernels, buffers, filled = scattered_in_place(program, kernels, updates, kept, names)
     program = replace(program, buffers=buffers)
-    kept |= {root(name, buffers) for name in kept}
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
     filled |= written_inputs(program, updates) | filled_in_place(program, kernels, updates)
+    program, kernels, copied = copied_early(program, kernels, updates, filled, names)
+    filled |= copied
+    kept = _kept(program, kernels)
+    kept |= {root(name, program.buffers) for name in kept}
     kernels = guarded(program, kernels, filled)
     owned = inputs | program.constants.keys()
     successors = taken_over(program, kernels, kept, owned | filled.keys(), large)

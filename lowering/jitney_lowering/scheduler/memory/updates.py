@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.index import Names, index, linear
+from jitney_lowering.ir.kernel import Kernel, Nest, Store
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
-from jitney_lowering.ir.values import cost
-from jitney_lowering.scheduler.memory.in_place import alike, replaces
+from jitney_lowering.ir.values import Load, cost
+from jitney_lowering.repeats.renaming import named, renamed
+from jitney_lowering.scheduler.memory.in_place import alike, replaces, root
+from jitney_lowering.scheduler.memory.peak import peak
 
 CHEAP = 8  # the cost of what is computed once more, at the end
+SAVED = 1 << 20  # bytes, at least, that copies must save
 
 
 def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:
@@ -45,6 +52,61 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
             continue
         found[new] = old
     return found
+
+
+def copied_early(
+    program: Program,
+    items: Sequence[Kernel | Extern],
+    updates: Mapping[int, int],
+    filled: Mapping[str, str],
+    names: Names,
+) -> tuple[Program, list[Kernel | Extern], dict[str, str]]:
+    """The graph and what runs, with kernels that copy new values into inputs; what these kernels write -> the input.
+
+    The caller would copy them at the end, when all of them are there. Of caches that move on by a place, one new value
+    is there at a time: what comes behind its copy reads the input. All stays as it is where that saves little.
+
+    Args:
+        program: the graph.
+        items: what runs, in order.
+        updates: output -> the input that gets its value.
+        filled: buffers that replace an input already.
+        names: for what the copies write.
+    """
+    outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
+    makers = {root(name, program.buffers): n for n, item in enumerate(items) for name in item.writes}
+    last_read = {name: n for n, item in enumerate(items) for name in item.reads}
+    last = _last_that_may_raise(program, items)
+    order = [[item] for item in items]  # with the copies behind each
+    buffers, results, found = dict(program.buffers), list(program.outputs), dict[str, str]()
+    for output, argument in updates.items():
+        new, old = outputs[output], program.inputs[argument]
+        if new not in makers or not isinstance(old, str) or old in {*filled.values(), *found.values(), *outputs}:
+            continue
+        buffer, view = buffers[new], program.outputs[output]
+        dense = functools.reduce(operator.mul, buffer.size, index(1)) is buffer.extent and buffer.home is None
+        if outputs.count(new) > 1 or not dense or not whole(program, output) or not alike(buffer, buffers[old]):
+            continue
+        assert isinstance(view, Strided)
+        copy = names.name("u")
+        buffers[copy], found[copy] = replace(buffer, name=copy), old
+        results[output] = replace(view, buffer=copy)
+        loops = (names.var(buffer.extent),)
+        store = Store(copy, linear(loops), Load(buffer.dtype, new, linear(loops)))
+        at = max(makers[new], last_read.get(old, -1), last)
+        nodes = getattr(items[makers[new]], "nodes", ())[-1:]
+        kernel = Kernel(names.name("k_copy"), loops, (Nest((), (store,)),), {}, nodes=nodes)
+        kernel = replace(kernel, buffers=dict.fromkeys((copy, new), buffer.dtype))
+        order[at].append(kernel)
+        for number, group in enumerate(order[at + 1 :], at + 1):
+            order[number] = [
+                renamed(named(item), {new: copy}, item.nodes) if new in item.reads else item for item in group
+            ]
+    made = list(itertools.chain.from_iterable(order))
+    other = replace(program, buffers=buffers, outputs=results)
+    if peak(program, items, filled) - peak(other, made, {**filled, **found}) < SAVED:
+        return program, list(items), {}
+    return other, made, found
 
 
 def _last_that_may_raise(program: Program, items: Sequence[Kernel | Extern]) -> int:
