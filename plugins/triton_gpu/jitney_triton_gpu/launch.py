@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from jitney_triton_gpu import image_cache
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.cuda import CudaError
 from jitney_triton_gpu.emit.dtypes import POINTERS
 from jitney_triton_gpu.failures import NotCompiled
 from jitney_triton_gpu.images import Image, Launcher
-from jitney_triton_gpu.ptx import assembled, repaired
+from jitney_triton_gpu.stages import Translation, translated
 
 COMPILERS = 16  # threads: most of the work is in native code
 ALIGNED = [["tt.divisibility", 16]]
@@ -59,14 +59,16 @@ def launchers(
 
 
 def image(function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, relaxed: bool) -> Image:
-    """The machine code of a function; see ``compiled``."""
+    """The machine code of a function, from the disk if it is there; see ``compiled``."""
+    key = image_cache.key_of(kernel.src, details(function, target, aligned=aligned, relaxed=relaxed))
+    known = image_cache.load(key)
+    if known is not None:
+        return known
     code = compiled(function, kernel, target, aligned=aligned, relaxed=relaxed)
-    metadata = code.metadata
-    ptx, machine = code.asm["ptx"], code.asm["cubin"]
-    parameters = len(re.findall(r"\.param\b", ptx.split(".entry", 1)[1].split(")", 1)[0]))
-    if (right := repaired(ptx)) != ptx:
-        machine = assembled(right, target, details(function, target, relaxed=relaxed)["options"])
-    return Image(machine, metadata.name, metadata.shared, 32 * metadata.num_warps, parameters)
+    parameters = len(re.findall(r"\.param\b", code.ptx.split(".entry", 1)[1].split(")", 1)[0]))
+    made = Image(code.code, code.name, code.shared, 32 * code.warps, parameters)
+    image_cache.store(key, made)
+    return made
 
 
 def target_of(device: torch.device) -> GPUTarget:
@@ -75,8 +77,10 @@ def target_of(device: torch.device) -> GPUTarget:
     return GPUTarget("cuda", major * 10 + minor, 32)
 
 
-def compiled(function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, relaxed: bool = False) -> Any:
-    """Triton's compiled kernel.
+def compiled(
+    function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, relaxed: bool = False
+) -> Translation:
+    """What Triton makes of a function.
 
     Args:
         function: what it is.
@@ -89,7 +93,7 @@ def compiled(function: Function, kernel: Any, target: GPUTarget, *, aligned: boo
     source = ASTSource(
         fn=kernel, signature=given["signature"], constexprs=given["constexprs"], attrs=given["attributes"]
     )
-    return triton.compile(source, target=target, options=given["options"])
+    return translated(source, target, given["options"])
 
 
 def details(function: Function, target: GPUTarget, *, aligned: bool = True, relaxed: bool = False) -> dict[str, Any]:

@@ -52,9 +52,9 @@ def outcome(function: Function, kernel: Any) -> dict[str, Any]:
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}", "text": function.text}
     return {
-        "shared": made.metadata.shared,
-        "bytes": len(made.asm["cubin"]),
-        "ptx": made.asm["ptx"],
+        "shared": made.shared,
+        "bytes": len(made.code),
+        "ptx": made.ptx,
         "text": function.text,
     }
 
