@@ -10,11 +10,34 @@ from typing import Any
 
 import torch
 
+from jitney._util.interrupts import postponement
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import devices
 
-# FakeTensor conversion touches process-wide state (warning filters): one capture or trace at a time.
-TRACING = threading.RLock()
+
+class Tracing:
+    """A context for one thread at a time, which may enter it again: a capture or a trace. Ctrl-C waits meanwhile.
+
+    FakeTensor conversion touches process-wide state (warning filters); for Ctrl-C see ``interrupts``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        postponement.__enter__()
+        try:
+            self._lock.acquire()
+        except BaseException:
+            postponement.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        postponement.__exit__()
+
+
+TRACING = Tracing()
 
 
 @contextlib.contextmanager

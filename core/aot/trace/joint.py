@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney._util import interrupts
 from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
@@ -296,6 +297,8 @@ def _run(
     arguments = iter(given)
     storages = {functionalization.storage_of(v) for v in given if functionalization.is_wrapped(v)}
     for node in module.graph.nodes:
+        if interrupts.waiting:
+            interrupts.postponement.deliver()
         if node.op == "placeholder":
             values[node] = next(arguments)
             continue

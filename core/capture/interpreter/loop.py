@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from jitney._util import interrupts
 from jitney._util.caller_frame import call_here, calls_from
 from jitney.capture.interpreter import exception_context, tracebacks
 from jitney.capture.interpreter.code import decode
@@ -122,6 +123,8 @@ class Loop(Interpreter):
         while True:
             if self.pending is not None:
                 raise self.pending
+            if interrupts.waiting:
+                interrupts.postponement.deliver()
             frame = frames[-1]
             at = frame.at = frame.ip
             instr = frame.instrs[at]
