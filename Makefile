@@ -28,7 +28,7 @@ ECOSYSTEM := $(VENV)-ecosystem
 LIBRARIES := $(ECOSYSTEM)/.installed
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz cpython test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz faults cpython test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -105,6 +105,10 @@ opinfo: $(READY)
 # Generated programs on every backend that runs on the CPU; what fails is written to build/fuzz: make fuzz MINUTES=5
 fuzz: $(READY)
 	$(BIN)/python tests/differential/fuzz.py --minutes $(MINUTES) $(FUZZ)
+
+# Ctrl-C at random moments of first calls, five minutes: make faults FAULTS="--times 1000 --seed 7"
+faults: $(READY)
+	$(BIN)/python tests/faults/interrupts.py $(FAULTS)
 
 # CPython's own tests of the language, each method plain and compiled, ten minutes: make cpython CPYTHON="--modules test_dict"
 cpython: $(READY)
