@@ -18,6 +18,7 @@ import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
 
+from jitney._util import negative_powers
 from jitney._util.caller_frame import call_here
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
@@ -341,7 +342,8 @@ class Tracer(TorchFunctionMode):
         if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
-        node = self.graph.create_node(kind, target, self._map(call_args), self._map(kwargs))
+        mapped = self._map(call_args)
+        node = self.graph.create_node(kind, negative_powers.as_a_call(target, mapped), mapped, self._map(kwargs))
         node.meta.update(self.symbols.fake_mode.sized_meta(), example_value=result, user_stack=self.origin())
         if self.region is not None:
             node.meta["checkpoint"] = self.region
