@@ -233,8 +233,7 @@ class Tracer(TorchFunctionMode):
         self.grad_questions += metadata.question(func) in metadata.OF_GRADIENTS
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
-        if kwargs and self.reads_numbers():
-            kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
+        kwargs = conversions.named_arguments(self, kwargs) if kwargs else kwargs
         if name == "requires_grad_" and id(args[0]) in self.adopted:
             with torch_private.DisableTorchFunction():
                 before = args[0].requires_grad
@@ -295,12 +294,6 @@ class Tracer(TorchFunctionMode):
         if name not in metadata.KNOWN_OF_RESULTS:
             raise Break(f"Tensor.{name} of a tensor that the frame has made or changed", "ask outside compiled code")
         return answer
-
-    def _number(self, value: Any) -> Any:
-        """A one-element tensor given where a number is due, as torch reads it."""
-        if is_stand_in(value) and conversions.is_float(value):
-            return self.symbols.read(self.node_of(value), self.graph)
-        return value
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation on stand-ins. What it cannot do without data breaks the graph.
