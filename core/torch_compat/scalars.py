@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney._util import negative_powers
 from jitney.torch_compat import torch_private
 
 # The operations that may be put off until the graph runs, as Python text.
@@ -191,9 +192,10 @@ class _Recorder(fx.proxy.GraphAppendingTracer):
         super().__init__(graph)
         self.nodes: list[fx.Node] = []
 
-    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+    def create_node(self, kind: str, target: Any, args: Any, *others: Any, **kwargs: Any) -> fx.Node:
         """Append one node."""
-        self.nodes.append(super().create_node(*args, **kwargs))
+        target = negative_powers.as_a_call(target, args)
+        self.nodes.append(super().create_node(kind, target, args, *others, **kwargs))
         return self.nodes[-1]
 
 

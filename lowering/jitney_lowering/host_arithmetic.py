@@ -126,7 +126,7 @@ class _Split:
             a, b = (self.names[n] if isinstance(n, fx.Node) else self._constant(n) for n in node.args)
             self.lines.append(f"{name} = {a} {SIGNS[node.target]} {b}")
             return
-        target = power if node.target is operator.pow else node.target
+        target = power if node.target in (operator.pow, pow) else node.target
         function = f"_{getattr(target, '__name__', 'call')}"
         self.namespace[function] = target
         arguments = [self.names[a] if isinstance(a, fx.Node) else self._constant(a) for a in node.args]

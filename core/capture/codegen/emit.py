@@ -19,11 +19,12 @@ from torch import fx
 from jitney._util import generated_code
 from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.capture.codegen import cleanups, relations
+from jitney.capture.codegen.iterator_positions import move_of, put
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
-from jitney.capture.interpreter.iterators import left_before_writes, parts, run_ahead, through_table
+from jitney.capture.interpreter.iterators import parts
 from jitney.capture.interpreter.resume import (
     Exit,
     Layout,
@@ -299,10 +300,9 @@ class Emitter:
         target = self.program.expression(record.source)
         value = record.value
         if "advanced" in record.slots and isinstance(record.content, Iterator):
-            steps, ended = record.slots["advanced"], record.slots["ended"]
-            early = through_table(value) or (not ended and steps <= left_before_writes(value))
+            move, early = move_of(self.vm.world, value, record.content, record.slots["advanced"])
             lines = self.rebuild.lines if early else self.late  # before writes to what it goes through, if it can be
-            lines.append(f"{self.pool.object(run_ahead)}({target}, {steps}, {ended})")
+            lines.append(f"{self.pool.object(put)}({target}, {move!r})")
             return
         if record.cell is not None:
             content = record.cell[0]
@@ -437,6 +437,7 @@ class Emitter:
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()
+        cleanups.check_dropped(vm.generators, self.rebuild.names)
         if escapes(self.rebuild, self.effects):
             raise GiveUp("an iterator over a container that the frame has written to is kept")
         made_late = [line for lines in self.rebuild.after.values() for line in lines]

@@ -78,11 +78,23 @@ def rebuilt_iterator(rebuild: Lines, value: Any) -> str:
         setter = rebuild.constant(set_state) if PY312 and type(value).__module__ == "itertools" else None
         found = rebuild.expr(state[0])
         line = f"{setter}({name}, {found})" if setter else f"{name}.__setstate__({found})"
-        if not late and any(isinstance(owner, list) for owner in args):
+        items = next((owner for owner in args if isinstance(owner, list)), None)
+        if not late and items is not None and not _fits_before(rebuild, value, items, state[0]):
             rebuild.after[f"the place of {name}"] = [line]  # its list may be shorter than that until all is written
         else:
             (rebuild.after[name] if late else rebuild.lines).append(line)
     return name
+
+
+def _fits_before(rebuild: Lines, value: Any, items: list[Any], position: int) -> bool:
+    """Is its list too short for its position once all is written, but not before?"""
+    needed = position + 1 if type(value) is type(reversed([])) else position
+    if needed <= list.__len__(items):
+        return False
+    record = rebuild.owners.get(id(items))
+    if record is None or needed > list.__len__(record.value):
+        raise GiveUp(f"a {type(value).__qualname__} is alive that has passed the end of a list made shorter")
+    return True
 
 
 def _over_table(rebuild: Lines, value: Any, owner: Any, passed: int) -> str:

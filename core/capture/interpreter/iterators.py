@@ -12,9 +12,9 @@ import collections
 import functools
 import gc
 import itertools
-import math
 import types
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,13 +104,6 @@ def same_objects(found: list[Any], wanted: list[Any]) -> bool:
     )
 
 
-def through_table(iterator: Any) -> bool:
-    """Does it go through a dictionary or set, whose size must not change meanwhile?"""
-    if type(iterator) in COMPOSED:
-        return any(map(through_table, parts(iterator)))
-    return type(iterator) in FORMS
-
-
 def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
     """The walking copy of an iterator from outside, made on first use."""
     if record.content is None:
@@ -120,7 +113,6 @@ def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
         _claim(vm, iterator, record.source)
         record.content = _copy(vm, iterator, record.source)
         record.slots["advanced"] = 0
-        record.slots["ended"] = 0
     return record.content
 
 
@@ -152,7 +144,7 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     base = source.step("parts")
     world.guard(base, "len", len(found))
     if type(iterator) is COUNT:
-        return COUNT(world.wrap(found[0], base.item(0)), world.wrap(found[1], base.item(1)))
+        return Counted(COUNT(world.wrap(found[0], base.item(0)), world.wrap(found[1], base.item(1))))
     if type(iterator) is zip:
         inner = [_inner(vm, part, base.item(i)) for i, part in enumerate(found[:-1])]
         world.guard(base.item(len(found) - 1), "is", found[-1])
@@ -170,6 +162,8 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     made = beginning(iterator, items)(items)
     if position is not None:
         made.__setstate__(position)
+        if parts(made)[-1] != position:
+            raise Break("an iterator from outside goes through a list that is shorter than its position", HINT)
     return made
 
 
@@ -215,10 +209,26 @@ def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:
     except UserRaised as raised:
         if not isinstance(raised.value, StopIteration):
             raise Break(f"a {type(iterator).__qualname__} from outside raises", HINT) from None
-        record.slots["ended"] += 1  # of a zip, each time takes items of those that have some left
         raise
     record.slots["advanced"] += 1
     return value
+
+
+class Counted:
+    """A copy of a counter, whose numbers may be symbolic: how many it has given is known all the same."""
+
+    __slots__ = ("counter", "taken")
+
+    def __init__(self, counter: Iterator[Any]) -> None:
+        self.counter = counter
+        self.taken = 0
+
+    def __iter__(self) -> Counted:
+        return self
+
+    def __next__(self) -> Any:
+        self.taken += 1
+        return next(self.counter)
 
 
 class OutsideIterator:
@@ -241,27 +251,6 @@ class OutsideIterator:
         except UserRaised as raised:
             error = raised.value
         raise error
-
-
-def run_ahead(iterator: Any, steps: int, ended: int) -> None:
-    """What the emitted code does to the real iterator."""
-    for _ in range(steps):
-        next(iterator, None)
-    for _ in range(ended):  # its list may have grown since: it stays at its end all the same
-        collections.deque(iterator, maxlen=0)
-
-
-def left_before_writes(iterator: Any) -> float:
-    """How many items it has left in what the frame has not written to yet."""
-    found = parts(iterator)
-    if type(iterator) is enumerate:
-        return left_before_writes(found[0])
-    if type(iterator) is zip:
-        return min(map(left_before_writes, found[:-1]), default=0)
-    if type(iterator) in FORMS or type(iterator) is COUNT or not isinstance(found[0], list):
-        return math.inf
-    position = found[-1] or 0
-    return position + 1 if type(iterator) is type(reversed([])) else list.__len__(found[0]) - position
 
 
 def set_state(iterator: Any, state: Any) -> None:

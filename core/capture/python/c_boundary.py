@@ -178,7 +178,7 @@ def _specialise(value: Any) -> Any:
     if type(value) is torch.SymInt:
         return int(value)
     if type(value) is torch.SymFloat:
-        return float(value)
+        return _float(value)
     if type(value) is torch.SymBool:
         return bool(value)
     if type(value) is list and any(type(v) in SYMBOLIC for v in value):
@@ -191,6 +191,15 @@ def _specialise(value: Any) -> Any:
         found = tuple(map(specialise, parts))
         return value if all(a is b for a, b in zip(found, parts, strict=True)) else slice(*found)
     return value
+
+
+def _float(value: torch.SymFloat) -> float:
+    """The number that a symbolic float is from then on; of a zero the guard asks for the sign (``Symbols.guards``)."""
+    hint = value.node.hint
+    if hint == 0 and not value.node.expr.free_symbols:
+        raise Break("a float that changes between calls is wanted as a number where it is known to be zero")
+    found = float(value)
+    return hint if found == 0 and hint == 0 else found
 
 
 def python_method(vm: Interpreter, value: Any, name: str) -> Any:

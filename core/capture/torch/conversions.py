@@ -45,6 +45,25 @@ def is_float(fake: Any) -> bool:
     return fake.dtype in FLOATS and fake.numel() == 1
 
 
+def named_arguments(tracer: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Tensors given where numbers are due, as torch reads them; no generator is not said.
+
+    Of ``randn`` and its like, the overloads with a generator take no symbolic sizes.
+    """
+    if kwargs.get("generator", kwargs) is None:
+        kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+    if not tracer.reads_numbers():
+        return kwargs
+    return {k: _number(tracer, v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
+
+
+def _number(tracer: Any, value: Any) -> Any:
+    """A one-element tensor given where a number is due, as torch reads it."""
+    if is_stand_in(value) and is_float(value):
+        return tracer.symbols.read(tracer.node_of(value), tracer.graph)
+    return value
+
+
 # ------------------------------------------------------------------ reading
 
 

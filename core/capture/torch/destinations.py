@@ -22,7 +22,7 @@ class Destinations:
         args, kwargs: what it is called with.
 
     Raises:
-        Break: ``out=`` has another dtype than the result.
+        Break: ``out=`` has another dtype than the result, or sizes that depend on data decide whether it fits.
     """
 
     def __init__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -31,6 +31,8 @@ class Destinations:
         self.out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         self.versions = [metadata.version_of(tensor) for tensor in self.out]
         if self.out:
+            if any(map(_of_data, _flat(args))) and not all(map(_fits_all, self.out)):  # torch would warn and resize it
+                raise Break(f"{function_name(func)}(out=...) where sizes depend on the values of a tensor")
             self._check_dtypes(args, kwargs)
 
     def check(self, result: Any) -> None:
@@ -68,6 +70,20 @@ def _on_meta(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(map(_on_meta, value)) if type(value) in (tuple, list) else value
     return hint(value) if isinstance(value, torch.SymInt) else value
+
+
+def _of_data(value: Any) -> bool:
+    """Has this tensor a size that depends on data?"""
+    if not isinstance(value, torch.Tensor):
+        return False
+    with torch_private.DisableTorchFunction(), torch_private.without_modes():
+        sizes: tuple[Any, ...] = tuple(value.shape)
+    return any(torch_private.data_symbols(n) for n in sizes if isinstance(n, torch.SymInt))
+
+
+def _fits_all(out: torch.Tensor) -> bool:
+    """Is it empty, or is it not known itself how large it is?"""
+    return _of_data(out) or out.numel() == 0
 
 
 def _flat(value: Any) -> list[Any]:

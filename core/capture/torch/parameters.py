@@ -45,9 +45,9 @@ def _maker(cls: Any, name: str, default: bool) -> Handler:
         data = vm.call(torch.empty, 0) if data is None else data
         if not is_stand_in(data) or type(data) is not torch_private.FakeTensor:
             raise Break(f"an nn.{cls.__name__} is made of a {type(data).__qualname__}", "make it of a plain tensor")
-        flag = vm.truth(flag)
-        made = vm.tracer.call_whole(cls, (data,), {name: flag})
-        if cls is torch.nn.Buffer:  # which is no class of its own: modules ask for these attributes
+        buffer = cls is torch.nn.Buffer  # which keeps the flag as it is given, and never asks for its truth
+        made = vm.tracer.call_whole(cls, (data,), {name: flag is not False if buffer else vm.truth(flag)})
+        if buffer:  # no class of its own: modules ask for these attributes
             vm.tracer.attributes.setdefault(id(made), {}).update(_is_buffer=True, persistent=flag)
         return made
 

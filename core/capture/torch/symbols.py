@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney._util import negative_powers
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import PLAIN_TENSORS
 from jitney.capture.torch.classes import wrappers
@@ -194,7 +195,7 @@ class Symbols:
 
     def node(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> Any:
         """The FX node (or plain number) that computes a symbolic value."""
-        expr = value.node.expr
+        expr = _with_sign(value)
         if not expr.free_symbols:
             return value.node.pytype(expr)
         if expr in self.scalars.definitions:
@@ -223,11 +224,11 @@ class Symbols:
 
     def _computed(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> fx.Node:
         """The node of a float that Python arithmetic made."""
-        symbol = value.node.expr
+        symbol = _with_sign(value)
         if symbol not in self._nodes:
             found = self.scalars.definitions[symbol]
             args = tuple(self.node(a, graph, placeholder) if type(a) in SYMBOLIC else a for a in found.args)
-            made = graph.call_function(found.target, args)
+            made = graph.call_function(negative_powers.as_a_call(found.target, args), args)
             made.meta.update(example_value=value, scalar=True)
             self._nodes[symbol] = made
         return self._nodes[symbol]
@@ -318,7 +319,7 @@ class Symbols:
 
     def text(self, value: Any, name: Callable[[Source], str]) -> str:
         """Python text that computes a symbolic value from the emitted code's variables."""
-        return self._print(value.node.expr, name)
+        return self._print(_with_sign(value), name)
 
     def _print(self, expr: Any, name: Callable[[Source], str]) -> str:
         text = torch_private.PythonPrinter().doprint(expr)
@@ -343,7 +344,16 @@ class Symbols:
                 out.append(f"{name(source)} >= {max(int(interval.lower), 0)}")
         for guard in self.env.guards:
             out.append(self._print(guard.expr, name))
+            out += self._sign_of_zero(guard.expr, name)
         return list(dict.fromkeys(out))
+
+    def _sign_of_zero(self, condition: Any, name: Callable[[Source], str]) -> list[str]:
+        """Where a float is zero, its sign is guarded too: what is computed from it may depend on that."""
+        if getattr(condition, "rel_op", "") != "==" or not any(a.is_zero for a in condition.args):
+            return []
+        values = {s: self.scalars.made.get(s, self.values.get(s)) for s in condition.args if s.is_Symbol}
+        signs = {s: math.copysign(1, self.scalars.hint(v)) for s, v in values.items() if type(v) is torch.SymFloat}
+        return [f"_math.copysign(1, {self._print(s, name)}) == {sign}" for s, sign in signs.items()]
 
     def strides(self, fake: Any, name: Callable[[Source], str]) -> str | None:
         """The strides that the stand-in has, as text, where they depend on a symbol."""
@@ -386,6 +396,12 @@ def _reads(user: fx.Node) -> bool:
     """Does an operation only read a tensor that it is given, and give no view of it that others are given?"""
     item = user.target is operator.getitem and not user.users
     return item or user.target == "size" or user.meta.get("opaque") is True
+
+
+def _with_sign(value: Any) -> Any:
+    """The expression of a symbolic number; of a float that is known to be zero the symbol: it may be ``-0.0``."""
+    expr = value.node.expr
+    return value.node._expr if type(value) is torch.SymFloat and expr.is_zero else expr
 
 
 def _literal(value: int | float) -> str:

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
 
+from jitney._util import negative_powers
 from jitney._util.caller_frame import call_here
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
@@ -232,8 +233,7 @@ class Tracer(TorchFunctionMode):
         self.grad_questions += metadata.question(func) in metadata.OF_GRADIENTS
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
-        if kwargs and self.reads_numbers():
-            kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
+        kwargs = conversions.named_arguments(self, kwargs) if kwargs else kwargs
         if name == "requires_grad_" and id(args[0]) in self.adopted:
             with torch_private.DisableTorchFunction():
                 before = args[0].requires_grad
@@ -295,12 +295,6 @@ class Tracer(TorchFunctionMode):
             raise Break(f"Tensor.{name} of a tensor that the frame has made or changed", "ask outside compiled code")
         return answer
 
-    def _number(self, value: Any) -> Any:
-        """A one-element tensor given where a number is due, as torch reads it."""
-        if is_stand_in(value) and conversions.is_float(value):
-            return self.symbols.read(self.node_of(value), self.graph)
-        return value
-
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation on stand-ins. What it cannot do without data breaks the graph.
 
@@ -341,7 +335,8 @@ class Tracer(TorchFunctionMode):
         if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
-        node = self.graph.create_node(kind, target, self._map(call_args), self._map(kwargs))
+        mapped = self._map(call_args)
+        node = self.graph.create_node(kind, negative_powers.as_a_call(target, mapped), mapped, self._map(kwargs))
         node.meta.update(self.symbols.fake_mode.sized_meta(), example_value=result, user_stack=self.origin())
         if self.region is not None:
             node.meta["checkpoint"] = self.region

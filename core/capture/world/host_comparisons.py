@@ -10,6 +10,7 @@ parameters have the same counter), so answers are remembered.
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from jitney._util import negative_powers
 from jitney.capture import metadata
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.constants import constant_of
@@ -230,7 +232,9 @@ def _written_memory(tracer: Any) -> set[Any]:
 def _is_torchs(node: fx.Node) -> bool:
     """Is it what torch or Python has by that name, rather than a function of the program's?"""
     name = _name(node)
-    return node.op == "call_method" or any(getattr(owner, name, None) == node.target for owner in (torch, operator))
+    return node.op == "call_method" or any(
+        getattr(owner, name, None) == node.target for owner in (torch, operator, builtins)
+    )
 
 
 class _Unknown(Exception):
@@ -261,7 +265,7 @@ class _Copy:
         found = symbols.scalars.definitions.get(expr)
         if found is not None:
             arguments = tuple([self.number(a) for a in found.args])
-            return self.graph.call_function(found.target, arguments)
+            return self.graph.call_function(negative_powers.as_a_call(found.target, arguments), arguments)
         (tensor,) = symbols.read_by(expr) or (None,)
         if not isinstance(tensor, fx.Node):
             raise _Unknown
@@ -344,7 +348,7 @@ class _Copy:
         if not isinstance(arguments[0][0], fx.Node):
             if plain not in REFLECTED or len(args) != 2 or kwargs or name != plain:
                 raise _Unknown
-            return self.graph.call_function(REFLECTED[plain], arguments[0])
+            return self.graph.call_function(negative_powers.as_a_call(REFLECTED[plain], arguments[0]), arguments[0])
         if name == plain:
             return self.graph.call_method(plain, *arguments)
         written = self.graph.call_function(getattr(torch, plain), *arguments)

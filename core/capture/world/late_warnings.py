@@ -68,9 +68,32 @@ class LateWarning:
         registry = vars(sys.modules[self.module]).setdefault("__warningregistry__", {})
         warnings.warn_explicit(self.message, self.category, self.filename, self.lineno, self.module, registry)
 
+
+@dataclass
+class Given:
+    """The warning that an instruction gives."""
+
+    warning: LateWarning
+    step: int
+
     def text(self, rebuild: Rebuilder) -> str:
         """The line that gives it."""
-        return f"{rebuild.pool.object(self)}.warn()"
+        return f"{rebuild.pool.object(self.warning)}.warn()"
+
+
+def log_of_warnings() -> Any:
+    """The list of a ``catch_warnings(record=True)`` that is entered; None outside one."""
+    return getattr(getattr(warnings, "_showwarnmsg_impl", None), "__self__", None)
+
+
+def logs_warnings(value: Any) -> bool:
+    """Is it that list?"""
+    return value is log_of_warnings()
+
+
+def are_logged() -> bool:
+    """Does such a list get the warnings of now?"""
+    return log_of_warnings() is not None
 
 
 def _matches(pattern: Any, text: str) -> bool:
@@ -95,7 +118,7 @@ def _warn(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
         raise Break("a warning that is an exception here", HINT)
     if own is None:
         vm.world.guard(vm.world.const(warning), "true", "{v}()")
-    vm.warned.append(warning)
+    vm.warned.append(Given(warning, vm.break_step()))
 
 
 # ------------------------------------------------------------------ filters
@@ -173,6 +196,8 @@ def lines(vm: Interpreter, rebuild: Rebuilder) -> list[str]:
         block.check()
     if any(type(late) is Entered for late in vm.warned):
         _refuse_changes(vm)
+    if given := [late for late in vm.warned if type(late) is Given]:
+        _refuse_own_log(vm, given[0].step)
     return [late.text(rebuild) for late in vm.warned]
 
 
@@ -182,6 +207,17 @@ def _refuse_changes(vm: Interpreter) -> None:
     for record in vm.world.records.values():
         if record.value is warnings.filters or (record.dirty and record.value in (warnings, vars(warnings))):
             raise Restart(step, "warnings are set up in a block of warnings.catch_warnings()", "set them up outside")
+
+
+def _refuse_own_log(vm: Interpreter, step: int) -> None:
+    """Capture again with a break before a warning if the frame knows the list that it is appended to."""
+    logged = are_logged()
+    vm.world.guard(vm.world.const(are_logged), "true", f"{{v}}() is {logged}")
+    for record in list(vm.world.records.values()) if logged else ():
+        if type(record.value) is list and not record.source.is_const:
+            if logs_warnings(record.value):
+                raise Restart(step, "a warning is kept in a list that the compiled function has", HINT)
+            vm.world.guard(record.source, "answers", (logs_warnings, False))
 
 
 def close(vm: Interpreter) -> None:

@@ -89,6 +89,7 @@ OPERATIONS: dict[Any, tuple[Formula, Check]] = {
     operator.floordiv: (floor_div, DIVISION),
     operator.mod: (lambda a, b: two("remainder", a, b), DIVISION),
     operator.pow: (lambda a, b: two("pow", a, b), POWER),
+    pow: (lambda a, b: two("pow", a, b), POWER),
     operator.neg: (lambda a: -a, None),
     operator.pos: (lambda a: a, None),
     abs: (absolute, None),

@@ -261,3 +261,46 @@ def test_generator_whose_later_yield_cleans_up_is_closed_where_it_is_dropped() -
         return fn
 
     check_logged(program)
+
+
+@pytest.mark.parametrize("how", ["manager", "stack", "instance", "list", "returned", "left"])
+def test_generator_is_closed_where_the_object_that_holds_it_is_dropped(how: str) -> None:
+    def program(log: list[Any]) -> Any:
+        @contextlib.contextmanager
+        def scope() -> Iterator[int]:
+            try:
+                yield 1
+            finally:
+                log.append("closed")
+
+        def hold() -> Any:
+            manager: Any = scope()
+            manager.__enter__()
+            if how in ("manager", "returned"):
+                return manager
+            if how == "list":
+                return [manager]
+            if how == "left":
+                manager.__exit__(None, None, None)
+            holder = Plain()
+            holder.held = manager  # type: ignore[attr-defined]
+            return holder
+
+        def fn(x: torch.Tensor) -> Any:
+            if how == "stack":
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(scope())
+                    stack.pop_all()
+                    log.append("inside")
+                return x + 1
+            held = hold()
+            log.append("held")
+            if how == "returned":
+                return x + 1, held is None
+            del held
+            log.append("after")
+            return x + 1
+
+        return fn
+
+    check_logged(program)

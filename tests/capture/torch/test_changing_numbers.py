@@ -252,3 +252,26 @@ def test_the_whole_part_of_a_float_is_captured_once_for_all() -> None:
     for number in (math.nan, math.inf, -math.inf):
         with pytest.raises((ValueError, OverflowError)):
             whole(t(3), number)
+
+
+def zero_that_decides(x: torch.Tensor, rate: float) -> Any:
+    if not rate:
+        return x * (rate * 2), rate * 3.0, [rate, -rate]
+    return x * rate
+
+
+def zero_as_text(x: torch.Tensor, rate: float) -> Any:
+    return x * rate, f"{rate * 2:+}", str(rate), {rate: x}
+
+
+def zero_between_bounds(x: torch.Tensor, rate: float) -> Any:
+    half = rate * 0.5
+    return (x * half, half, x * rate) if 0 <= half <= 0 else x
+
+
+@pytest.mark.parametrize("fn", [zero_that_decides, zero_as_text, zero_between_bounds])
+@pytest.mark.parametrize("rates", [(0.5, 0.25, 0.0, -0.0, 0.1), (0.5, 0.25, -0.0, 0.0), (0.0, -0.0, 0.3, 0.2, -0.0)])
+def test_the_sign_of_a_zero_is_not_lost(fn: Any, rates: tuple[float, ...]) -> None:
+    compiled = compile_fn(fn)
+    for rate in rates:
+        assert str(compiled(torch.ones(2), rate)) == str(fn(torch.ones(2), rate))

@@ -44,3 +44,29 @@ def test_out_of_the_results_dtype_and_factories_stay_in_one_graph() -> None:
     out, filled = jitney.compile(f, backend="aot_eager", fullgraph=True)(x)
     assert torch.equal(out, -x)
     assert filled.dtype is torch.half and not filled.any()
+
+
+def test_no_warning_where_a_size_depends_on_data() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        ends = torch.zeros(4, dtype=torch.long)
+        torch.cumsum(torch.bincount(x, minlength=3), 0, out=ends[1:])
+        return ends
+
+    compiled = jitney.compile(f, backend="eager")
+    for x in (torch.tensor([1, 2, 1]), torch.tensor([2, 0, 1, 1])):  # warnings are errors
+        assert torch.equal(compiled(x), f(x))
+
+
+def test_no_generator_is_said_for_sizes_that_change() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n = x.shape[0]
+        drawn = torch.randn(x.shape, generator=None), torch.rand(n, generator=None), torch.randperm(n, generator=None)
+        return (*drawn, torch.randint(0, 5, (n,), generator=None), x.clone().normal_(generator=None))
+
+    compiled = jitney.compile(f, backend="aot_eager", fullgraph=True)
+    for n in (2, 3, 4, 5):
+        torch.manual_seed(n)
+        expected = f(torch.ones(n))
+        torch.manual_seed(n)
+        for got, want in zip(compiled(torch.ones(n)), expected, strict=True):
+            assert torch.equal(got, want)

@@ -202,3 +202,25 @@ def test_what_it_does_not_take_raises_as_in_eager() -> None:
         with pytest.raises(type(wanted.value)) as found:
             compile_fn(fn)(torch.ones(2))
         assert str(found.value) == str(wanted.value)
+
+
+class Undecided:
+    def __bool__(self) -> bool:
+        raise ValueError("yes and no")
+
+
+@pytest.mark.parametrize("flag", [True, False, 1, 0, None, "yes", 2.5, Undecided()])
+def test_a_buffer_keeps_its_flag_as_it_is_given(flag: Any) -> None:
+    def fn(x: torch.Tensor, flag: Any) -> Any:
+        made = nn.Buffer(x * 2, persistent=flag)
+        module = nn.Module()
+        if not isinstance(flag, Undecided):
+            module.made = made
+        return made, made.persistent, list(module.state_dict())
+
+    for found in (fn(torch.ones(2), flag), compile_fn(fn, backend="eager")(torch.ones(2), flag)):
+        made, asked, names = found
+        assert type(made.persistent) is type(flag)
+        assert made.persistent == flag
+        assert asked == flag
+        assert names == (["made"] if not isinstance(flag, Undecided) and flag else [])

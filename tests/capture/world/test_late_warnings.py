@@ -125,3 +125,32 @@ def test_a_block_that_keeps_its_warnings() -> None:
         return x * len(kept), str(kept[0].message)
 
     check(keeps, t(2))
+
+
+def test_a_frame_reads_the_warnings_that_it_keeps() -> None:
+    def fn(x: torch.Tensor, kept: list[Any] | None) -> Any:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            warnings.warn("first", stacklevel=1)
+            number = len(seen)
+            warnings.warn("second", stacklevel=1)
+        return x + 1, number, [str(w.message) for w in seen], kept is None
+
+    compiled = jitney.compile(fn, backend="eager")
+    for kept in (None, [], None):
+        assert str(compiled(torch.ones(2), kept)) == str(fn(torch.ones(2), kept))
+
+
+def test_a_frame_is_given_the_list_of_warnings_or_another() -> None:
+    def fn(x: torch.Tensor, kept: list[Any]) -> Any:
+        warnings.warn("said", stacklevel=1)
+        return x + 1, len(kept)
+
+    compiled = jitney.compile(fn, backend="eager")
+    for own in (False, True, False, True):
+        found = []
+        for run in (fn, compiled):
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                found.append(str(run(torch.ones(2), seen if own else [])))
+        assert found[0] == found[1]

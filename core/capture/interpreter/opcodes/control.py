@@ -124,7 +124,9 @@ def for_iter(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("RETURN_GENERATOR")
 def return_generator(vm: Any, frame: Frame, instr: Any) -> None:
-    vm.leave(InterpretedGenerator(vm, frame))
+    made = InterpretedGenerator(vm, frame)
+    vm.generators.add(made)
+    vm.leave(made)
 
 
 @op("YIELD_VALUE")

@@ -1,0 +1,149 @@
+"""Iterators stand where eager leaves them, also past the end of a zip whose lists grow later."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import jitney
+
+Fn = Callable[..., Any]
+
+
+def first_grows(x: torch.Tensor, a: list[int], b: list[int], z: Iterator[Any]) -> Any:
+    for _ in z:
+        pass
+    a.append(7)
+    return x + 1
+
+
+def second_grows_after_a_second_end(x: torch.Tensor, a: list[int], b: list[int], z: Iterator[Any]) -> Any:
+    for _ in z:
+        pass
+    found = next(z, "end")
+    b.append(7)
+    return x + 1, found
+
+
+def both_grow_twice(x: torch.Tensor, a: list[int], b: list[int], z: Iterator[Any]) -> Any:
+    for _ in z:
+        pass
+    a += [7, 8]
+    b += [9, 8]
+    found = next(z, "end")
+    a += [7, 8]
+    b += [9, 8]
+    return x + 1, found
+
+
+def one_grows_before_the_end(x: torch.Tensor, a: list[int], b: list[int], z: Iterator[Any]) -> Any:
+    a += [7, 8]
+    for _ in z:
+        pass
+    b += [9, 8]
+    return x + 1, next(z, "end")
+
+
+def one_is_emptied(x: torch.Tensor, a: list[int], b: list[int], z: Iterator[Any]) -> Any:
+    found = next(z, "end")
+    del a[:]
+    found = found, next(z, "end")
+    a += [7, 8, 9]
+    b += [9, 8]
+    return x + 1, found
+
+
+def a_break_between(x: torch.Tensor, a: list[int], b: list[int], z: Iterator[Any]) -> Any:
+    for _ in z:
+        pass
+    a += [7, 8]
+    jitney.graph_break()
+    b += [9, 8]
+    return x + 1, next(z, "end")
+
+
+FUNCTIONS = (
+    first_grows, second_grows_after_a_second_end, both_grow_twice, one_grows_before_the_end, one_is_emptied,
+    a_break_between,
+)  # fmt: skip
+MADE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "zip": lambda a, b, _: zip(a, b, strict=False),
+    "zip the other way": lambda a, b, _: zip(b, a, strict=False),
+    "enumerate": lambda a, _, __: enumerate(a),
+    "enumerate a zip": lambda a, b, _: enumerate(zip(a, b, strict=False)),
+    "zip of enumerate": lambda a, b, _: zip(enumerate(a), b, range(3), strict=False),
+    "zip of zip": lambda a, b, _: zip(zip(a, range(5), strict=False), b, strict=False),
+    "zip begins with another": lambda a, b, other: zip(other, b, a, strict=False),
+    "zip ends with another": lambda a, b, other: enumerate(zip(a, b, other, strict=False)),
+    "list": lambda a, _, __: a,
+}
+OTHERS: tuple[Callable[[], Iterator[Any]], ...] = (
+    lambda: iter(range(2)), lambda: iter("abc"), lambda: iter({1: 2, 3: 4}.items()), lambda: itertools.count(3, 2),
+)  # fmt: skip
+
+
+def outcome(fn: Fn, make: Fn, lists: tuple[list[int], list[int]], ways: tuple[Fn, Fn], other: Iterator[Any]) -> str:
+    a, b = map(list.copy, lists)
+    over_a, over_b = ways[0](a), ways[1](b)
+    z = make(over_a, over_b, other)
+    found = fn(torch.ones(2), a, b, z)
+    left = [next(z, "end") for _ in range(2)]
+    a += [100] * 3
+    b += [200] * 3
+    return f"{found} {left} {next(z, 'end')} {list(over_a)} {list(over_b)} {list(itertools.islice(other, 5))}"
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_each_part_stands_where_eager_leaves_it(fn: Fn, make: Fn) -> None:
+    lists = (([1], [10, 20, 30]), ([1, 2], [10]), ([], [1]), ([1, 2], [3, 4]))
+    for way, other in itertools.product(((iter, iter), (reversed, reversed), (iter, reversed)), OTHERS):
+        if way[0] is not iter and other is not OTHERS[0]:
+            continue
+        compiled = jitney.compile(fn, backend="eager")
+        for each in lists:
+            assert outcome(compiled, make, each, way, other()) == outcome(fn, make, each, way, other())
+
+
+def over_a_list_from_outside(x: torch.Tensor, a: list[int]) -> Any:
+    z = iter(a)
+    taken = next(z), next(z), next(z)
+    a.clear()
+    a.append(0)
+    return z, a, x + sum(taken)
+
+
+def over_a_list_of_its_own(x: torch.Tensor, a: list[int]) -> Any:
+    a = [*a, 5]
+    return over_a_list_from_outside(x, a)
+
+
+def over_what_was_added(x: torch.Tensor, a: list[int]) -> Any:
+    z = iter(a)
+    a += [5, 6]
+    taken = [next(z) for _ in range(5)]
+    del a[1:]
+    return z, a, x + sum(taken)
+
+
+def backwards(x: torch.Tensor, a: list[int]) -> Any:
+    z = reversed(a)
+    taken = next(z)
+    del a[1:]
+    return z, a, x + taken
+
+
+@pytest.mark.parametrize("fn", [over_a_list_from_outside, over_a_list_of_its_own, over_what_was_added, backwards])
+def test_an_iterator_that_the_frame_makes_stays_past_the_end_of_a_list_made_shorter(fn: Fn) -> None:
+    compiled = jitney.compile(fn, backend="eager")
+    for _ in range(2):
+        both = []
+        for run in (fn, compiled):
+            z, a, x = run(torch.ones(2), [1, 2, 3, 4])
+            a += range(10, 17)
+            both.append(f"{list(z)} {a} {x}")
+        assert both[0] == both[1]
