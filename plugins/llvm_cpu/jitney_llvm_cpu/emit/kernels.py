@@ -161,7 +161,7 @@ class KernelWriter:
         f, scope, nest = storage.f, storage.scope, self.kernel.body[0]
         scope.enter([])
         parts = {}
-        if nest.loops and not self.scatters:
+        if nest.loops and not self.scatters and not self._is_one_item(nest.loops[0].size):
             first = nest.loops[0]
             parts[first] = self._part(f, scope.number(first.size, no_value))
         results = write_nest(scope, nest, parts)
@@ -173,6 +173,9 @@ class KernelWriter:
                 for reg, (cell, _) in zip(reduction.merge(f, before, state), row, strict=True):
                     f.store(reg, cell, 8)
         scope.leave()
+
+    def _is_one_item(self, size: Index) -> bool:
+        return size.value is not None and 0 < size.value <= self.chunk
 
     def _part(self, f: Function, size: Reg) -> Part:
         if self.chunk == 1:

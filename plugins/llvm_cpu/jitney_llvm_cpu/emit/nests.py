@@ -50,10 +50,22 @@ class Shape:
     copies: int
 
 
-def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate], machine: Machine) -> Shape:
+@dataclass(frozen=True)
+class Part:
+    """The part of a loop that is to run; ``whole``: it ends at a multiple of the vectors, or where the loop does."""
+
+    low: Reg
+    high: Reg
+    whole: bool = False
+
+
+def shape(
+    nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate], machine: Machine, parts: Mapping[Var, Part]
+) -> Shape:
     """Vectors as wide as the machine's for the widest float, or integer if there are none; narrower for short loops.
 
-    ``sums`` are what the loop keeps in registers.
+    ``sums`` are what the loop keeps in registers. A loop of which a part is to run is not written out: where the part
+    ends, its vectors need not.
     """
     if not loops:
         return Shape(1, 1)
@@ -64,7 +76,8 @@ def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate],
         width = min(width, 1 << (trips - 1).bit_length())
     if width == 1:
         return Shape(1, 1)
-    if not sums and trips is not None and nest.loops[-1].size.value == trips and trips % width == 0:
+    whole_row = trips is not None and nest.loops[-1].size.value == trips and loops[-1] not in parts
+    if not sums and trips is not None and whole_row and trips % width == 0:
         whole = trips // width
         if whole * cost(nest.statements) <= _UNROLLED:
             return Shape(width, whole)
@@ -116,15 +129,6 @@ def cost(statements: Sequence[Statement]) -> int:
     return total
 
 
-@dataclass(frozen=True)
-class Part:
-    """The part of a loop that is to run; ``whole``: it ends at a multiple of the vectors, or where the loop does."""
-
-    low: Reg
-    high: Reg
-    whole: bool = False
-
-
 class NestWriter:
     """Writes one nest where the function is.
 
@@ -147,7 +151,7 @@ class NestWriter:
         self.scans = [s for s in nest.statements if isinstance(s, Scan)]
         self.scattering = Scattering(self.elements, nest, self.loops)
         scope.running |= {s.name for s in self.scans}
-        self.shape = shape(nest, self.loops, sums, scope.machine)
+        self.shape = shape(nest, self.loops, sums, scope.machine, self.parts)
         running: list[Reduction] = [Running(s.kind, s.value.dtype, scope.machine) for s in self.scans]
         lasting = [self._reduction(s) for s in self.reduces]
         self.reductions = [*lasting, *running, *(self._reduction(s) for s in self.kept)]
@@ -263,6 +267,7 @@ class NestWriter:
             return number(high.known - (high.known - low.known) % step)
         if step == 1:
             return high
+        assert step & (step - 1) == 0, f"steps of {step} iterations where only the run tells how many there are"
         span = high if low.known == 0 else self.f.binary("sub", high, low)
         return plus(self.f, low, self.f.binary("and", span, number(-step)))
 
