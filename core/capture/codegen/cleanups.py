@@ -11,7 +11,7 @@ import contextlib
 import gc
 import itertools
 import warnings
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +45,6 @@ def check(frames: Iterable[Frame]) -> None:
             map(waits_to_clean_up, (*frame.stack, *frame.saved, *frame.locals.values()))
         ):
             raise GiveUp(REASON, "take the graph break out of the loop over the generator")
-
-
-def check_dropped(generators: Iterable[InterpretedGenerator], kept: Container[int]) -> None:
-    """Raise ``GiveUp`` if a generator whose cleanup is to come is dropped by now, by its ``id`` not among those kept.
-
-    Capture keeps objects that the frame has made, and so cannot tell when CPython drops what they hold.
-    """
-    if any(id(generator) not in kept and waits_to_clean_up(generator) for generator in generators):
-        raise GiveUp("an object is dropped that holds a generator which waits in a try or with", "close it before")
 
 
 def guard(world: World, value: Any, source: Source) -> None:

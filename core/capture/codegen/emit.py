@@ -437,7 +437,6 @@ class Emitter:
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()
-        cleanups.check_dropped(vm.generators, self.rebuild.names)
         if escapes(self.rebuild, self.effects):
             raise GiveUp("an iterator over a container that the frame has written to is kept")
         made_late = [line for lines in self.rebuild.after.values() for line in lines]

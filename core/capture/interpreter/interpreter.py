@@ -6,7 +6,6 @@ import abc
 import builtins
 import re
 import types
-import weakref
 from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
@@ -80,7 +79,6 @@ class Interpreter(abc.ABC):
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
         self.draws: list[Any] = []  # numbers of Python's random generators, see ``draws.draw``
-        self.generators: weakref.WeakSet[Any] = weakref.WeakSet()  # those of the program that are alive in this capture
         self.warned: list[Any] = []  # warnings that wait for the graph, see ``late_warnings``
         self.filter_blocks: list[Any] = []  # of warnings.catch_warnings, the innermost last
         self.classes_asked: set[int] = set()  # of lazy modules, see ``lazy_modules``

@@ -124,9 +124,7 @@ def for_iter(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("RETURN_GENERATOR")
 def return_generator(vm: Any, frame: Frame, instr: Any) -> None:
-    made = InterpretedGenerator(vm, frame)
-    vm.generators.add(made)
-    vm.leave(made)
+    vm.leave(InterpretedGenerator(vm, frame))
 
 
 @op("YIELD_VALUE")
