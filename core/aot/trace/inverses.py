@@ -18,9 +18,11 @@ _PASSED = {_aten.sum.dim_IntList, _aten.view.default, _aten.squeeze.dims, _aten.
 
 @contextlib.contextmanager
 def only_moved(graph: fx.Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Refuse what an operation writes through an expanded view, which is traced as ``base + sum(new - base)``.
+    """Refuse what an operation writes through a view of which torch computes the whole, unless that is the same.
 
-    That is not the new value where it is infinite, and is rounded elsewhere.
+    Through an expanded view it is traced as ``base + sum(new - base)``, which is not the new value where that is
+    infinite, and is rounded elsewhere. Through windows (``unfold``) it is the sum of the windows: zero where there is
+    none, and several times the value where windows overlap.
 
     Args:
         graph: what the operation is traced into.
@@ -40,6 +42,8 @@ def only_moved(graph: fx.Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) 
             return
         if node.target is _aten.add.Tensor and _is_way_back(*node.args):
             raise NotSplit("a write through an expanded view")
+        if node.target is _aten.unfold_backward.default and not _is_tiled(*node.args[1:]):
+            raise NotSplit("a write through windows that overlap or leave something out")
 
 
 def _is_way_back(base: Any, change: Any) -> bool:
@@ -47,3 +51,9 @@ def _is_way_back(base: Any, change: Any) -> bool:
     while isinstance(change, fx.Node) and change.target in _PASSED:
         change = change.args[0]
     return isinstance(change, fx.Node) and change.target is _aten.sub.Tensor and change.args[1] is base
+
+
+def _is_tiled(sizes: Any, dim: Any, size: Any, step: Any) -> bool:
+    """Is each element in one window? Of sizes that change that is not known."""
+    whole = sizes[dim] if sizes else 1
+    return isinstance(whole, int) and size == step and whole % size == 0

@@ -1,4 +1,4 @@
-"""What is written through an expanded view has eager's numbers, infinities too."""
+"""What is written through an expanded view, or through windows, has eager's numbers, infinities too."""
 
 from __future__ import annotations
 
@@ -55,3 +55,44 @@ def test_what_a_program_computes_so_itself_is_one_graph() -> None:
     output = jitney.explain(straight_through, backend="aot_eager")(x)
     assert output.aten_graphs and not output.kept
     assert torch.equal(jitney.compile(straight_through, backend="aot_eager")(x), straight_through(x))
+
+
+def windows_that_leave_out_the_end(x: torch.Tensor) -> None:
+    x.unfold(0, 2, 2).mul_(3)
+
+
+def windows_with_gaps(x: torch.Tensor) -> None:
+    x.unfold(-1, 2, 3)[:, 1:] = 0.3
+
+
+def windows_of_windows(x: torch.Tensor) -> Any:
+    y = torch.arange(35.0).view(5, 7) + x
+    windows = y.unfold(0, 2, 2).unfold(1, 3, 3)
+    windows[..., 1:].copy_(windows[..., :-1].clone())
+    return y
+
+
+def windows_that_overlap(x: torch.Tensor) -> None:
+    x.unfold(0, 3, 2)[:, 1].fill_(0.1)
+
+
+@pytest.mark.parametrize(
+    "fn", [windows_that_leave_out_the_end, windows_with_gaps, windows_of_windows, windows_that_overlap]
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_no_window_shows_stays_as_it_was(fn: Callable[[torch.Tensor], Any], dynamic: bool) -> None:
+    mine, theirs = SPECIAL.clone(), SPECIAL.clone()
+    found, wanted = jitney.compile(fn, backend="aot_eager", dynamic=dynamic)(mine), fn(theirs)
+    torch.testing.assert_close((mine, found), (theirs, wanted), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_write_through_windows_side_by_side_is_one_graph() -> None:
+    def doubled(x: torch.Tensor) -> None:
+        x.unfold(0, 4, 4).mul_(2)
+
+    mine, theirs = torch.randn(12), torch.zeros(12)
+    theirs.copy_(mine)
+    output = jitney.explain(doubled, backend="aot_eager")(mine.clone())
+    assert output.aten_graphs and not output.kept
+    jitney.compile(doubled, backend="aot_eager")(mine), doubled(theirs)
+    assert torch.equal(mine, theirs)
