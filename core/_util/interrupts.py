@@ -30,7 +30,9 @@ class Postponement:
             return
         if not self._depth:
             waiting.clear()
-            self._handler = signal.getsignal(signal.SIGINT)
+            found = signal.getsignal(signal.SIGINT)
+            if found != self._wait:  # left behind by whoever had saved it within, else
+                self._handler = found
             if callable(self._handler):  # it is not ignored, and is one of Python's
                 signal.signal(signal.SIGINT, self._wait)
         self._depth += 1
@@ -53,7 +55,7 @@ class Postponement:
 
     def _wait(self, number: int, frame: FrameType | None) -> None:
         waiting.append((number, frame))
-        if len(waiting) > 1:
+        if len(waiting) > 1 or not self._depth:
             self.deliver()
 
 

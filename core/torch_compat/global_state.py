@@ -33,8 +33,10 @@ class Tracing:
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        postponement.__exit__()
+        try:
+            self._lock.release()
+        finally:
+            postponement.__exit__()
 
 
 TRACING = Tracing()

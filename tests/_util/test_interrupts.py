@@ -74,6 +74,17 @@ def test_a_handler_of_the_programs_is_called_and_stays() -> None:
         press()
 
 
+def test_a_handler_that_was_saved_within_loses_nothing() -> None:
+    postponement = Postponement()
+    with postponement:
+        saved = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, saved)
+    with pytest.raises(KeyboardInterrupt):
+        press()
+    with pytest.raises(KeyboardInterrupt), postponement:
+        press()
+
+
 def test_in_another_thread_nothing_changes() -> None:
     postponement, seen = Postponement(), []
 

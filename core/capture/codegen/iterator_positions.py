@@ -69,7 +69,9 @@ def _move(world: World, real: Any, copy: Any, taken: int, needs: Needs) -> Move:
     if type(real) in FORMS:
         needs.table = True
         (owner, before), (going, now) = parts(real), parts(copy)
-        return (0, END if owner is not None else None, ()) if going is None else (now - before - taken, None, ())
+        if owner is None:  # it was at its end before
+            return 0, None, ()
+        return (0, END, ()) if going is None else (now - before - taken, None, ())
     return 0, _place(world, real, copy, taken, needs), ()
 
 

@@ -15,6 +15,7 @@ import triton
 from triton._C import libtriton
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import make_backend
 
 from jitney.cache.store import DiskCache, cache_folder
 from jitney.config import config
@@ -55,7 +56,9 @@ def key_of(text: str, details: Mapping[str, Any]) -> str:
         details: what Triton is told besides; its ``target`` is a GPU.
     """
     environment = sorted(get_cache_invalidating_env_vars().items())
-    about = f"{_compiler(details['target'].arch)} {environment} {details}\n{text}"
+    backend: Any = make_backend(details["target"])
+    options = backend.parse_options(dict(details["options"])).hash()  # with the libraries that are linked
+    about = f"{_compiler(details['target'].arch)} {environment} {options} {details}\n{text}"
     return hashlib.sha256(about.encode()).hexdigest()
 
 

@@ -147,3 +147,13 @@ def test_an_iterator_that_the_frame_makes_stays_past_the_end_of_a_list_made_shor
             a += range(10, 17)
             both.append(f"{list(z)} {a} {x}")
         assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("make", [lambda: iter({1: 2}), lambda: iter({3}), lambda: iter({1: 2}.items())])
+def test_an_iterator_over_a_table_that_was_at_its_end(make: Any) -> None:
+    def fn(x: torch.Tensor, items: Any) -> Any:
+        return x + 1, next(items, "end")
+
+    items = make()
+    list(items)
+    assert jitney.compile(fn, backend="eager")(torch.ones(2), items)[1] == "end"
