@@ -106,7 +106,7 @@ opinfo: $(READY)
 fuzz: $(READY)
 	$(BIN)/python tests/differential/fuzz.py --minutes $(MINUTES) $(FUZZ)
 
-# Ctrl-C at random moments of first calls, five minutes: make faults FAULTS="--times 1000 --seed 7"
+# Ctrl-C at random moments of first calls, two minutes: make faults FAULTS="--times 1000 --seed 7"
 faults: $(READY)
 	$(BIN)/python tests/faults/interrupts.py $(FAULTS)
 

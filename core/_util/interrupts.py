@@ -31,7 +31,7 @@ class Postponement:
         if not self._depth:
             waiting.clear()
             found = signal.getsignal(signal.SIGINT)
-            if found != self._wait:  # left behind by whoever had saved it within, else
+            if found != self._wait:  # which somebody may have saved within such a context, and put back outside
                 self._handler = found
             if callable(self._handler):  # it is not ignored, and is one of Python's
                 signal.signal(signal.SIGINT, self._wait)

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jitney.capture.interpreter.iterators import COUNT, FORMS, parts
+from jitney.capture.interpreter.iterators import BACKWARDS, COUNT, FORMS, parts
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.world.world import World
 
-BACKWARDS: type = type(reversed([]))
 # What to do with an iterator: steps of ``next``, then a position (None: stay; END: be exhausted), then its parts.
 Move = tuple[int, "int | None", tuple[Any, ...]]
 END = -2

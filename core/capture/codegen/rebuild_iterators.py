@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from jitney.capture.interpreter.code import PY312
 from jitney.capture.interpreter.iterators import (
+    BACKWARDS,
     FORMS,
     beginning,
     form_of,
@@ -25,7 +26,7 @@ NAME = re.compile(r"\b_r\d+\b")
 _od: Any = collections.OrderedDict()
 ITERATORS: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())),
-    type(iter(range(1))), type(iter("")), type(iter(b"")), zip, enumerate, map, filter, reversed, type(reversed([])),
+    type(iter(range(1))), type(iter("")), type(iter(b"")), zip, enumerate, map, filter, reversed, BACKWARDS,
     type(iter(collections.deque())), type(iter(_od)), type(iter(_od.values())), type(iter(_od.items())),
     itertools.chain, itertools.count, itertools.cycle, itertools.islice, itertools.repeat, itertools.starmap,
     itertools.takewhile, itertools.dropwhile, itertools.zip_longest, itertools.product, itertools.permutations,
@@ -69,7 +70,7 @@ def rebuilt_iterator(rebuild: Lines, value: Any) -> str:
             raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break: {error}") from None
     if table[0] is not None:
         return _over_table(rebuild, value, *table)
-    if type(value) is type(reversed([])) or (made is iter and len(args) == 1):
+    if type(value) is BACKWARDS or (made is iter and len(args) == 1):
         made = beginning(value, args[0])
     text = f"{rebuild.constant(made)}({rebuild.each(args)})"
     late = not rebuild.after.keys().isdisjoint(NAME.findall(text)) or _written_anew(rebuild, args)
@@ -88,7 +89,7 @@ def rebuilt_iterator(rebuild: Lines, value: Any) -> str:
 
 def _fits_before(rebuild: Lines, value: Any, items: list[Any], position: int) -> bool:
     """Is its list too short for its position once all is written, but not before?"""
-    needed = position + 1 if type(value) is type(reversed([])) else position
+    needed = position + 1 if type(value) is BACKWARDS else position
     if needed <= list.__len__(items):
         return False
     record = rebuild.owners.get(id(items))

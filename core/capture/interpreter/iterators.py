@@ -26,7 +26,8 @@ from jitney.guards import Source
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
-LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), type(reversed([]))}
+BACKWARDS: type = type(reversed([]))
+LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), BACKWARDS}
 COMPOSED = {enumerate, zip}
 COUNT = itertools.count  # whose position is a number like others: it may change from call to call
 _od: Any = collections.OrderedDict()
@@ -57,7 +58,7 @@ def parts(iterator: Any) -> tuple[Any, ...]:
 
 def beginning(iterator: Any, owner: Any) -> Any:
     """What makes such an iterator over a sequence: no method of a subclass's own."""
-    if type(iterator) is type(reversed([])):
+    if type(iterator) is BACKWARDS:
         return list.__reversed__
     return next((kind.__iter__ for kind in (list, tuple, str, bytes) if isinstance(owner, kind)), iter)
 
@@ -144,7 +145,7 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     base = source.step("parts")
     world.guard(base, "len", len(found))
     if type(iterator) is COUNT:
-        return Counted(COUNT(world.wrap(found[0], base.item(0)), world.wrap(found[1], base.item(1))))
+        return CounterCopy(COUNT(world.wrap(found[0], base.item(0)), world.wrap(found[1], base.item(1))))
     if type(iterator) is zip:
         inner = [_inner(vm, part, base.item(i)) for i, part in enumerate(found[:-1])]
         world.guard(base.item(len(found) - 1), "is", found[-1])
@@ -214,7 +215,7 @@ def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:
     return value
 
 
-class Counted:
+class CounterCopy:
     """A copy of a counter, whose numbers may be symbolic: how many it has given is known all the same."""
 
     __slots__ = ("counter", "taken")
@@ -223,7 +224,7 @@ class Counted:
         self.counter = counter
         self.taken = 0
 
-    def __iter__(self) -> Counted:
+    def __iter__(self) -> CounterCopy:
         return self
 
     def __next__(self) -> Any:

@@ -70,7 +70,7 @@ class LateWarning:
 
 
 @dataclass
-class Given:
+class WarningCall:
     """The warning that an instruction gives."""
 
     warning: LateWarning
@@ -118,7 +118,7 @@ def _warn(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
         raise Break("a warning that is an exception here", HINT)
     if own is None:
         vm.world.guard(vm.world.const(warning), "true", "{v}()")
-    vm.warned.append(Given(warning, vm.break_step()))
+    vm.warned.append(WarningCall(warning, vm.break_step()))
 
 
 # ------------------------------------------------------------------ filters
@@ -196,7 +196,7 @@ def lines(vm: Interpreter, rebuild: Rebuilder) -> list[str]:
         block.check()
     if any(type(late) is Entered for late in vm.warned):
         _refuse_changes(vm)
-    if given := [late for late in vm.warned if type(late) is Given]:
+    if given := [late for late in vm.warned if type(late) is WarningCall]:
         _refuse_own_log(vm, given[0].step)
     return [late.text(rebuild) for late in vm.warned]
 

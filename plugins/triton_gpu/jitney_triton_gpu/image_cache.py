@@ -28,8 +28,8 @@ _LENGTH = struct.Struct("<I")
 
 def load(key: str) -> Image | None:
     """What is kept under the key of a function; None if that is nothing, or nothing that can be read."""
-    cache = _cache(config.cache_dir)
-    data = cache.load(key) if cache is not None and _is_used() else None
+    cache = _cache()
+    data = None if cache is None else cache.load(key)
     if data is None:
         return None
     try:
@@ -42,9 +42,9 @@ def load(key: str) -> Image | None:
 
 def store(key: str, image: Image) -> None:
     """Keep what a function became."""
-    cache = _cache(config.cache_dir)
-    if cache is not None and _is_used():
-        facts = json.dumps([image.name, image.shared, image.threads, image.parameters]).encode()
+    cache = _cache()
+    if cache is not None:
+        facts = json.dumps(image.facts).encode()
         cache.store(key, _LENGTH.pack(len(facts)) + facts + image.code)
 
 
@@ -62,14 +62,13 @@ def key_of(text: str, details: Mapping[str, Any]) -> str:
     return hashlib.sha256(about.encode()).hexdigest()
 
 
-def _is_used() -> bool:
-    return config.cache and not is_watched()
+def _cache() -> DiskCache | None:
+    """None where nothing is to be kept."""
+    folder = cache_folder("triton_gpu") if config.cache and not is_watched() else None
+    return None if folder is None else _at(folder)
 
 
-@functools.cache
-def _cache(folder: str) -> DiskCache | None:
-    found = cache_folder("triton_gpu")
-    return None if found is None else DiskCache(found)
+_at = functools.cache(DiskCache)
 
 
 @functools.cache

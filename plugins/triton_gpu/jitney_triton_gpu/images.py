@@ -29,6 +29,11 @@ class Image:
     threads: int
     parameters: int
 
+    @property
+    def facts(self) -> tuple[str, int, int, int]:
+        """All but the code, in the order of the arguments."""
+        return self.name, self.shared, self.threads, self.parameters
+
 
 class Launcher:
     """Launches one function: ``launch(programs, stream, *arguments)`` with addresses for buffers.

@@ -88,8 +88,7 @@ class Made:
             "asserts": f.asserts,
         }
         if not INTERPRETED:
-            image = self._image(entry)
-            row["image"] = [image.name, image.shared, image.threads, image.parameters]
+            row["image"] = [*self._image(entry).facts]
         return row
 
     def _traits(self, traits: Traits) -> list[Any]:

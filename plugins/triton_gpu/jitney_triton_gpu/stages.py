@@ -63,10 +63,13 @@ def translated(source: ASTSource, target: GPUTarget, options: Mapping[str, Any])
 
 
 def is_watched() -> bool:
-    """Does somebody want to see, or to replace, what ``triton.compile`` does at each stage?"""
+    """Does somebody want to see, to replace, or to have anew what ``triton.compile`` does at each stage?"""
     known = triton.knobs.compilation
-    asked = (known.override, known.dump_ir, known.use_ir_loc, known.listener, known.instrumentation_mode)
-    return any(asked) or triton.knobs.runtime.add_stages_inspection_hook is not None
+    seen = (known.dump_ir, known.use_ir_loc, known.listener)
+    return (
+        any((*seen, known.override, known.instrumentation_mode, known.always_compile))
+        or triton.knobs.runtime.add_stages_inspection_hook is not None
+    )
 
 
 def _by_triton(source: ASTSource, target: GPUTarget, options: Mapping[str, Any]) -> Translation:

@@ -42,6 +42,26 @@ def image(function: Function, target: GPUTarget = TARGET, relaxed: bool = False,
     return launch.image(function, JITFunction(globals()[function.name]), target, aligned=aligned, relaxed=relaxed)
 
 
+def count_translations() -> list[str]:
+    """An item for each function that is compiled from now on."""
+    translations: list[str] = []
+    translated = launch.translated
+
+    def counted(*args: Any) -> Any:
+        translations.append("")
+        return translated(*args)
+
+    launch.translated = counted
+    return translations
+
+
+def again() -> None:
+    """Print how many functions are compiled for one that is kept."""
+    translations = count_translations()
+    image(kernel())
+    print(len(translations))
+
+
 def main(folder: Path) -> None:
     """In a process of its own, since Triton may compile nothing in one that has interpreted."""
     found: dict[str, Any] = {}
@@ -59,14 +79,7 @@ def main(folder: Path) -> None:
     found["listened"] = len(heard)
     found["kept while somebody listens"] = len([*folder.glob("jitney/triton_gpu/*")])
 
-    translations: list[str] = []
-    translated = launch.translated
-
-    def counted(*args: Any) -> Any:
-        translations.append("")
-        return translated(*args)
-
-    launch.translated = counted
+    translations = count_translations()
     first = image(kernel())
     found["first"] = (len(translations), first == unseen)
     found["again"] = (image(kernel()) == first, len(translations))
@@ -80,6 +93,9 @@ def main(folder: Path) -> None:
     found["damaged"] = (image(kernel()) == first, len(translations))
     with config.patch(cache=False):
         found["off"] = (image(kernel()) == first, len(translations))
+    triton.knobs.compilation.always_compile = True
+    found["always"] = (image(kernel()) == first, len(translations))
+    triton.knobs.compilation.always_compile = False
     image_cache._compiler.cache_clear()
     triton.__version__ = "another"
     found["another Triton"] = (image(kernel()) == first, len(translations))
@@ -99,8 +115,14 @@ def test_stages_and_what_is_kept(tmp_path: Path) -> None:
     assert found["others"] == [6, 7]
     assert found["damaged"] == [True, 8]
     assert found["off"] == [True, 9]
-    assert found["another Triton"] == [True, 10]
+    assert found["always"] == [True, 10]
+    assert found["another Triton"] == [True, 11]
+    others: list[dict[str, str]] = [{}, {"PTXAS_OPTIONS": "-O1"}]
+    for options, translations in zip(others, (0, 1), strict=True):  # in processes that come later
+        later = run_python(__file__, tmp_path, "again", env=environment | options)
+        assert later.returncode == 0, later.stderr
+        assert later.stdout.split() == [str(translations)]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    again() if sys.argv[2:] else main(Path(sys.argv[1]))

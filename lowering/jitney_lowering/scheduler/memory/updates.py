@@ -8,9 +8,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from torch import fx
+
 from jitney_lowering.index import Names, index, linear
 from jitney_lowering.ir.kernel import Kernel, Nest, Store
-from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
+from jitney_lowering.ir.loops import Buffer, Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.values import Load, cost
 from jitney_lowering.repeats.renaming import named, renamed
 from jitney_lowering.scheduler.memory.in_place import alike, replaces, root
@@ -91,13 +93,8 @@ def copied_early(
         copy = names.name("u")
         buffers[copy], found[copy] = replace(buffer, name=copy), old
         results[output] = replace(view, buffer=copy)
-        loops = (names.var(buffer.extent),)
-        store = Store(copy, linear(loops), Load(buffer.dtype, new, linear(loops)))
         at = max(makers[new], last_read.get(old, -1), last)
-        nodes = getattr(items[makers[new]], "nodes", ())[-1:]
-        kernel = Kernel(names.name("k_copy"), loops, (Nest((), (store,)),), {}, nodes=nodes)
-        kernel = replace(kernel, buffers=dict.fromkeys((copy, new), buffer.dtype))
-        order[at].append(kernel)
+        order[at].append(_copy(new, buffers[copy], items[makers[new]].nodes[-1:], names))
         for number, group in enumerate(order[at + 1 :], at + 1):
             order[number] = [
                 renamed(named(item), {new: copy}, item.nodes) if new in item.reads else item for item in group
@@ -107,6 +104,14 @@ def copied_early(
     if peak(program, items, filled) - peak(other, made, {**filled, **found}) < SAVED:
         return program, list(items), {}
     return other, made, found
+
+
+def _copy(old: str, new: Buffer, nodes: tuple[fx.Node, ...], names: Names) -> Kernel:
+    """A kernel that copies all of a buffer's memory, without gaps, to another one like it."""
+    loops = (names.var(new.extent),)
+    store = Store(new.name, linear(loops), Load(new.dtype, old, linear(loops)))
+    buffers = dict.fromkeys((new.name, old), new.dtype)
+    return Kernel(names.name("k_copy"), loops, (Nest((), (store,)),), buffers, nodes=nodes)
 
 
 def _last_that_may_raise(program: Program, items: Sequence[Kernel | Extern]) -> int:
