@@ -68,6 +68,16 @@ def shared(z: torch.Tensor, w: torch.Tensor, x: torch.Tensor) -> Any:
     return y, torch.fft.fft(y), y.abs().sum(), torch.view_as_real(y), y.real, y.t().contiguous()
 
 
+def picked_numbers(z: torch.Tensor, w: torch.Tensor, x: torch.Tensor) -> Any:
+    """Real and imaginary parts at places that are computed."""
+    numbers, conjugated = torch.view_as_real(z * w), torch.view_as_real(z.conj().clone())
+    part, places = (x[0] > 0).long(), (x * 20).long().abs() % x.shape[1]
+    return (
+        torch.take(numbers, places), numbers.flatten(1)[:, places[0]], numbers.index_select(2, part),
+        numbers.gather(2, (x > 0).long()[..., None].expand(*x.shape, 2)), conjugated[..., part], numbers + 1, z * w,
+    )  # fmt: skip
+
+
 MOVED: dict[str, Program] = {
     "views": lambda z, w, x: (z.t() * w.t(), z[1:, ::2] + 1j, z.unsqueeze(1).expand(-1, 3, -1) * 2, z.flatten() * 2),
     "views as results": lambda z, w, x: ((z * 2).t(), (z * w)[1:], (z * w).unsqueeze(0), z[..., 1] * 1),
@@ -78,6 +88,7 @@ MOVED: dict[str, Program] = {
     "padded": lambda z, w, x: (pad(z * 2, (1, 2)), pad(z, (-1, 2, 3, 0), value=2.0)),
     "filled": lambda z, w, x: (torch.zeros_like(z) + w, torch.ones_like(z) * z, torch.full_like(z, 1 - 2j)),
     "picked": lambda z, w, x: (z[torch.tensor([2, 0], device=z.device)], z.gather(1, torch.zeros_like(x).long()) * w),
+    "picked numbers": picked_numbers,
     "triangles": lambda z, w, x: (z.tril(), (z * w).triu(1), torch.diag_embed(z[0] * 2)),
     "reduced": lambda z, w, x: (z.sum(), z.sum(0), (z * w).sum(1, keepdim=True), z.mean(), z.mean(1), z.norm()),
     "reduced numbers": lambda z, w, x: ((torch.view_as_real(z) - torch.view_as_real(w)).pow(2).mean(), z.abs().amax(1)),
@@ -146,7 +157,7 @@ def test_strided_complex_arguments(name: str, backend: str, on: On) -> None:  # 
 GRADIENTS = (
     "sums", "products", "quotients", "powers", "lengths and angles", "exponentials", "parts", "conjugates", "choices",
     "fused", "views", "copies", "joined", "padded", "reduced", "reduced numbers", "shifted",
-    "products of matrices", "rotary", "spectral", "shared", "single numbers", "triangles",
+    "products of matrices", "rotary", "spectral", "shared", "single numbers", "triangles", "picked numbers",
 )  # fmt: skip
 
 

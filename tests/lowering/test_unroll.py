@@ -125,3 +125,15 @@ def test_on_a_cpu_what_colours_have_in_common_is_computed_once() -> None:
     (kernel,) = on_a_cpu(fn, torch.randn(4, 3, 20, 20), 2 * torch.rand(4, 20, 30, 2) - 1)
     assert stores(kernel) == [3]
     assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [4, 600]
+
+
+def test_what_is_written_out_is_given_no_more_than_it_reads() -> None:
+    def hidden(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        product = x @ y
+        product[:, 1:] = 0
+        return product[:, 1:] @ y[1:]
+
+    captured = lowered(hidden, torch.randn(72, 6), torch.randn(6, 6), whole=["mm.default"] * 2)
+    _, kernel, _ = schedule(captured.program, policy=CPU).items
+    assert isinstance(kernel, Kernel)
+    assert kernel.buffers.keys() == kernel.writes, "it is given the product, which is gone by then"

@@ -89,6 +89,8 @@ def layouts_kept(node: fx.Node, values: Sequence[Any]) -> Iterator[None]:
         inner = unwrapped(root)
         if inner is not before and same(inner.shape, before.shape) and not same(inner.stride(), before.stride()):
             _lay_out(root, before.stride())
+    for value in values:  # a view that was written to has its strides only when it is made again
+        unwrapped(value)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -240,6 +240,18 @@ class Kernel:
         """Buffers from outside that it stores to."""
         return frozenset(s.buffer for n in (*self.body, *self.finish) for s in n.statements
                          if isinstance(s, (Store, Scatter)) and s.buffer in self.buffers)  # fmt: skip
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Buffers from outside that nothing is done with."""
+        return frozenset(self.buffers) - self.reads - self.writes
+
+    def without_unused(self) -> Kernel:
+        """The same, given no more buffers than it loads from and stores to."""
+        unused = self.unused
+        if not unused:
+            return self
+        return replace(self, buffers={name: dtype for name, dtype in self.buffers.items() if name not in unused})
 
     def verify(self) -> None:
         """Names, dtypes and scopes fit; raises ``BackendFailed``."""

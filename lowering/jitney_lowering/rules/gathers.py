@@ -202,12 +202,15 @@ def without_positions(call: Call, x: Tensor, dims: Sequence[int]) -> None:
 
     A loop's variable is a number there; a computed index can only be part of an address.
     """
-    if x.strided is None:
+    numbers = x.paired and not x.dtype.is_complex  # of complex elements: which of the two depends on where it is
+    if x.strided is None or numbers:
         every = variables(x.size)
         own = {every[d] for d in dims}
         values = walk(x.load(corner(x.size)))
         if any(isinstance(v, Position) and own & v.index.atoms for v in values):
-            call.builder.realise(x)
+            lies = call.builder.realise(x)
+            if numbers:
+                x.lies(lies, call.builder.atoms)
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from torch import fx
 
 from jitney.config import config
+from jitney.errors import BackendFailed
 from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Computed, Extern, Program, Strided
@@ -74,6 +75,8 @@ class Schedule:
         for item in self.items:
             if isinstance(item, Kernel):
                 item.verify()
+                if item.unused:  # memory may be gone by then: it is kept for what reads it
+                    raise BackendFailed(f"kernel {item.name}: nothing is done with {', '.join(sorted(item.unused))}")
         self.memory.verify()
 
     def __str__(self) -> str:
@@ -140,6 +143,8 @@ def schedule(
         ]
     if policy.paired:
         kernels = [with_pairs_whole(item) if isinstance(item, Kernel) else item for item in kernels]
+    # What was written out may need less than what it was made from: `where(1 < 2, a, b)`.
+    kernels = [item.without_unused() if isinstance(item, Kernel) else item for item in kernels]
     if program.repetition is not None:
         whole = unrolled(program, kernels)
         if whole is None:

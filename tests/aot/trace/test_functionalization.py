@@ -10,6 +10,8 @@ from aot.sides import same
 from aot.view_programs import masked_write
 from helpers import compile_fn, t
 
+import jitney
+
 
 def leaf() -> tuple[Any, ...]:
     return (t(3, 4, requires_grad=True),)
@@ -340,3 +342,23 @@ def test_what_is_read_before_a_write_is_in_the_graph() -> None:
 
 def plain_of_four_rows() -> tuple[Any, ...]:
     return (t(4, 5),)
+
+
+def test_a_view_that_was_written_to_has_its_strides_at_once() -> None:
+    def reshaped(x: torch.Tensor) -> Any:
+        row = x.unsqueeze(0)
+        row.add_(1)
+        return row.reshape(-1), row * 2  # no view: rows lie apart
+
+    def filled(x: torch.Tensor) -> Any:
+        turned = x.transpose(0, 1)
+        turned.copy_(turned * 2)
+        return turned.index_fill(0, torch.tensor([0]), 1), turned[1:] * 1
+
+    memory = torch.arange(72.0).view(12, 6)
+    for fn, given in ((reshaped, memory[::3]), (filled, memory[:, ::2])):
+        mine, theirs = (torch.empty_strided(given.shape, given.stride()).copy_(given) for _ in range(2))
+        found, wanted = jitney.compile(fn, backend="aot_eager", fullgraph=True)(mine), fn(theirs)
+        assert torch.equal(mine, theirs)
+        for one, other in zip(found, wanted, strict=True):
+            assert torch.equal(one, other) and one.stride() == other.stride()

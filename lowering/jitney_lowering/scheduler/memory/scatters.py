@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import torch
-
 from jitney_lowering.aten.tensor import contiguous
 from jitney_lowering.index import Names, index, linear, product
 from jitney_lowering.ir.kernel import Kernel, Nest, Scatter, Store
@@ -123,7 +121,8 @@ def _apart(
     temporaries = {load.buffer: load.dtype for load in loads.values()}
     first = replace(scatter, name=f"{scatter.name}c", body=(Nest(nest.loops, stores),), after=frozenset())
     second = replace(scatter, body=(Nest(nest.loops, (replace(change, value=value),)),))
-    return [_with_buffers(k, {**scatter.buffers, **temporaries}) for k in (first, second)]
+    given = {**scatter.buffers, **temporaries}
+    return [replace(k, buffers=given).without_unused() for k in (first, second)]
 
 
 def _is_of(value: Value, old: str, buffers: Mapping[str, Buffer]) -> bool:
@@ -208,11 +207,4 @@ def _without(item: Kernel | Extern, name: str) -> Kernel | None:
     body = tuple(nest for nest in left if nest.statements)
     if not body:
         return None
-    return _with_buffers(replace(item, body=body), item.buffers)
-
-
-def _with_buffers(kernel: Kernel, buffers: Mapping[str, torch.dtype]) -> Kernel:
-    """The kernel with those of the buffers that it names."""
-    used = {v.buffer for v in _values(kernel) if isinstance(v, (Load, Put))}
-    used |= {s.buffer for nest in (*kernel.body, *kernel.finish) for s in nest.statements if hasattr(s, "buffer")}
-    return replace(kernel, buffers={b: dtype for b, dtype in buffers.items() if b in used})
+    return replace(item, body=body).without_unused()
