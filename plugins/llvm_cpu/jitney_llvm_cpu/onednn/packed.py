@@ -172,21 +172,34 @@ class PackedConvolution:
         *activation: Any,
     ) -> Tensor:
         """The result with weights in order, if these are worth keeping."""
-        digest = self.digest(weight.data_ptr(), weight.nbytes, torch.get_num_threads())
         kept = self.kept
-        if kept is None or kept.digest != digest:
-            self.changes = self.changes + 1 if kept is not None else 0
-            kept = self.kept = Kept(digest, {}) if self.changes < PATIENCE else None
+        packed = kept.copies.get(x.shape) if kept is not None and kept.digest == self._digest_of(weight) else None
+        if packed is None:
+            # Another thread may write to the weights, and write the old ones back: what was read is put in order.
+            weight = weight.clone()
+            kept = self._kept_for(self._digest_of(weight))
+            packed = kept.copies.get(x.shape) if kept is not None else None
         else:
             self.changes = 0
-        packed = kept.copies.get(x.shape) if kept is not None else None
         if packed is None:
             packed = _mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, x.shape)
-            # Another thread may have written to the weights since.
-            if kept is not None and self.digest(weight.data_ptr(), weight.nbytes, torch.get_num_threads()) == digest:
+            if kept is not None:
                 packed = _add(packed, x.shape, kept.copies)
         result: Tensor = self.operator(x, packed, bias, padding, stride, dilation, groups, *activation)
         return result
+
+    def _digest_of(self, weight: Tensor) -> int:
+        return self.digest(weight.data_ptr(), weight.nbytes, torch.get_num_threads())
+
+    def _kept_for(self, digest: int) -> Kept | None:
+        """What is kept of these weights; None if they change so often that nothing is."""
+        kept = self.kept
+        if kept is not None and kept.digest == digest:
+            self.changes = 0
+            return kept
+        self.changes = self.changes + 1 if kept is not None else 0
+        kept = self.kept = Kept(digest, {}) if self.changes < PATIENCE else None
+        return kept
 
     def _jitney_recipe(self, writer: Writer) -> Recipe:
         return call("jitney_llvm_cpu.onednn.packed:PackedConvolution")

@@ -185,16 +185,29 @@ def test_weights_that_always_change_are_not_packed(calls: list[str]) -> None:
     assert (one.kept, one.table.native.otherwise) == (None, native.PLAIN)
 
 
-def test_weights_that_are_written_to_meanwhile_are_not_kept() -> None:
+def test_weights_that_another_thread_writes_to_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others, and the old ones again, while they are put in order: what is kept is of the old ones."""
     one = packed.PackedConvolution()
     weight = torch.randn(16, 16, 3, 3)
     x = torch.randn(1, 16, 8, 8).to(memory_format=torch.channels_last)
-    digests = iter([1, 2, 1, 1])
-    one.digest = lambda *given: next(digests)
+    operators = packed._mkldnn
+
+    class Meanwhile:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(operators, name)
+
+        def _reorder_convolution_weight(self, given: Tensor, *others: Any) -> Tensor:
+            weight.neg_()
+            packed = operators._reorder_convolution_weight(given, *others)
+            weight.neg_()
+            return packed
+
+    monkeypatch.setattr(packed, "_mkldnn", Meanwhile())
     given = ([1, 1], [1, 1], [1, 1], 1, "none", [], "")
-    one(x, weight, None, *given)
-    weight.neg_()  # what was put in order was neither this nor what it was before
-    torch.testing.assert_close(one(x, weight, None, *given), F.conv2d(x, weight, padding=1))
+    for _ in range(2):
+        torch.testing.assert_close(one(x, weight, None, *given), F.conv2d(x, weight, padding=1))
+    assert one.kept is not None
+    assert len(one.kept.copies) == 1
 
 
 def test_windows_in_three_dimensions(calls: list[str]) -> None:
