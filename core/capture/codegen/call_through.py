@@ -263,7 +263,7 @@ class CallThrough:
         if frame_only(fn) is not None:
             return self.native(fn)
         if not _worth_compiling(fn):
-            return fn
+            return self._rewritten(fn) if _wraps(fn) else fn
         if fn.__code__.co_flags & SUSPENDS:
             return self._rewritten(fn)
         key = (fn.__code__, fn.__code__.co_filename)
@@ -298,7 +298,23 @@ def _named(name: str) -> FunctionType:
 
 
 def _worth_compiling(fn: FunctionType) -> bool:
-    module = str(fn.__globals__.get("__name__", ""))  # where it was written: a decorator may have copied __module__
-    if trusted(fn.__globals__) and not module.startswith(COMPILED_LIBRARY):
+    if trusted(fn.__globals__) and not _module_of(fn).startswith(COMPILED_LIBRARY):
         return False
-    return not (is_disabled(fn) or is_allowed(fn) or policy.refused(module, fn.__qualname__))
+    return not _stays_as_it_is(fn)
+
+
+def _wraps(fn: FunctionType) -> bool:
+    """Is it a library's wrapper, as ``torch.no_grad`` and ``contextlib`` make them, of a function worth compiling?"""
+    if fn.__closure__ is None or fn.__code__.co_flags & SUSPENDS or _stays_as_it_is(fn):
+        return False
+    wrapped: Any = getattr(fn, "__wrapped__", None)
+    return type(wrapped) is FunctionType and (_worth_compiling(wrapped) or _wraps(wrapped))
+
+
+def _stays_as_it_is(fn: FunctionType) -> bool:
+    return bool(is_disabled(fn) or is_allowed(fn) or policy.refused(_module_of(fn), fn.__code__.co_qualname))
+
+
+def _module_of(fn: FunctionType) -> str:
+    """Where it was written: a decorator may have copied ``__module__``, and ``__qualname__`` (its code keeps its own)."""
+    return str(fn.__globals__.get("__name__", ""))

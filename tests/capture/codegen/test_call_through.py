@@ -190,6 +190,60 @@ def test_methods_modules_partials_and_objects() -> None:
     check(through(shell), t())
 
 
+@contextlib.contextmanager
+def logged(log: list[str]) -> Iterator[None]:
+    """A manager that is used as a decorator below."""
+    log.append("enter")
+    yield
+    log.append("exit")
+
+
+LOG: list[str] = []
+
+
+@torch.no_grad()
+def without_gradients(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1
+
+
+@torch.no_grad()
+@torch.inference_mode(False)
+@logged(LOG)
+def wrapped_thrice(x: torch.Tensor) -> torch.Tensor:
+    return x.cos() + 1
+
+
+@functools.singledispatch
+def dispatched(x: Any) -> Any:
+    return x
+
+
+@dispatched.register
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@pytest.mark.parametrize("fn", [without_gradients, wrapped_thrice, dispatched])
+def test_wrappers_of_libraries_lead_to_compiled_code(fn: Callable[..., torch.Tensor]) -> None:
+    x = t().requires_grad_()
+    assert graphs_of(fn, x) == 1
+    before = len(LOG)
+    compiled = compile_fn(through(fn))
+    for _ in range(2):
+        got, expected = compiled(x), fn(x)
+        assert torch.equal(got, expected)
+        assert got.requires_grad == expected.requires_grad
+    assert LOG[before:] == ["enter", "exit"] * (4 if fn is wrapped_thrice else 0)
+
+
+def test_wrappers_that_disable_or_compile_are_called_as_they_are() -> None:
+    seen = []
+    other = torch.compile(without_gradients, backend=lambda graph, inputs: seen.append(graph) or graph.forward)
+    assert graphs_of(other, t()) == 0
+    assert len(seen) == 1
+    assert graphs_of(torch.no_grad()(torch.compiler.disable(double)), t()) == 0
+
+
 def test_both_forms_of_super() -> None:
     class Model(Scale):
         @functools.partial(disable, recursive=False)
