@@ -276,7 +276,7 @@ set_version_counters: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None
 )
 # Copies many tensors in one call.
 foreach_copy: Callable[..., Any] = torch._foreach_copy_
-_functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active
+functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active
 _is_batched: Callable[[Any], bool] = _C._functorch.is_legacy_batchedtensor
 _forward_ad: Any = torch.autograd.forward_ad
 
@@ -287,7 +287,7 @@ def transforms_active() -> bool:
     The former's tensors are wrappers that capture must not see; the latter's have tangents that compiled code drops.
     The level of forward-mode AD is one for the whole process.
     """
-    return _forward_ad._current_level >= 0 or _functorch_active()
+    return _forward_ad._current_level >= 0 or functorch_active()
 
 
 def forward_ad_active() -> bool:
@@ -590,8 +590,8 @@ __all__ = [
     "deterministic_algorithms", "disabled_torch_function", "dispatch_kept", "dispatch_mode_depth", "expect_true",
     "foreach_copy", "forget_reals", "forward_ad_active", "function_mode_depth", "function_mode_enabled",
     "function_modes", "functionalization", "functionalization_active", "functionalization_first",
-    "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl", "group_tensors",
-    "is_composite", "is_traced", "jacobians", "log_api_usage", "make_subclass", "module_call",
+    "functionalization_skipped", "functorch_active", "global_module_hooks", "grad_and_value_impl", "grad_impl",
+    "group_tensors", "is_composite", "is_traced", "jacobians", "log_api_usage", "make_subclass", "module_call",
     "next_sequence_number", "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "pack_padded",
     "pad_packed", "python_kernels", "run_on_stand_ins", "safe_softmax", "set_function_modes", "set_grad_enabled",
     "statically_known_true", "suggest_memory_format", "sympy_interp", "tensor_classes", "traces_symbolically",

@@ -496,3 +496,11 @@ def _unpack_dual(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise Break("torch.autograd.forward_ad.unpack_dual in a function transform, or of a level", HINT)
     (tensor,) = (*args, *kwargs.values())
     return vm.call(torch.autograd.forward_ad.UnpackedDualTensor, tensor, None)
+
+
+@special(torch_private.functorch_active)
+def _functorch_active(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    """No: compiled code runs in no transform. Libraries ask before they call kernels that transforms do not know."""
+    if vm.tracer is not vm.world.tracer or args or kwargs:
+        raise Break("a function within a transform asks whether there is one", HINT)
+    return False

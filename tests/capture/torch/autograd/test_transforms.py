@@ -335,3 +335,26 @@ def test_tensors_are_asked_for_their_tangents(name: str) -> None:
         dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
         if name == "none":
             torch.testing.assert_close(tuple(forward_ad.unpack_dual(compiled(dual))), (3 * torch.ones(2),) * 2)
+
+
+def with_kernel(x: torch.Tensor) -> torch.Tensor:
+    """As libraries take kernels of their own where no transform is at work."""
+    return x * 2 if not torch._C._are_functorch_transforms_active() else x * 3
+
+
+ASKED: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
+    "outside": (with_kernel, 0),
+    "in vmap": (vmap(with_kernel), 1),
+    "in grad": (lambda x: with_kernel(x) + grad(lambda v: with_kernel(v).sum())(x), 1),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_functions_ask_whether_a_transform_is_at_work(name: str) -> None:
+    fn, breaks = ASKED[name]
+    compiled = jitney.compile(fn, backend="eager")
+    with observe() as seen:
+        for _ in range(2):
+            torch.testing.assert_close(compiled(torch.ones(3, 2)), fn(torch.ones(3, 2)))
+    assert len(seen.breaks) == breaks
+    torch.testing.assert_close(vmap(compiled)(torch.ones(3, 2)), vmap(fn)(torch.ones(3, 2)))  # it sees the program itself
