@@ -323,9 +323,9 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
         return vm.raise_user(error)
     except Exception as error:
         raise Break(f"{owner.__qualname__}.{name} raises {type(error).__name__}") from None
-    if type(value) in SYMBOLIC or (
-        record.source.is_const and trusted(obj) and isinstance(value, (str, int, type(None)))
-    ):
+    if type(value) in SYMBOLIC or is_stand_in(value):  # a named field: an item that was wrapped
+        return value
+    if record.source.is_const and trusted(obj) and isinstance(value, (str, int, type(None))):
         return value
     return vm.world.wrap(value, record.source.attr(name))
 

@@ -305,6 +305,23 @@ def ordering(vm: Interpreter, symbol: Callable[[Any, Any], bool] = operator.lt) 
     return functools.cmp_to_key(lambda a, b: sign * truth(compares(a, b)))
 
 
+def key_function(vm: Interpreter, key: Any, symbol: Callable[[Any, Any], bool] = operator.lt) -> Callable[[Any], Any]:
+    """A function that gives keys, for C code: keys with methods written in Python are compared by the interpreter.
+
+    The first key decides for all of them, as C code cannot compare keys of both kinds.
+    """
+    keys, ordered = caller(vm, key), ordering(vm, symbol)
+    decided: list[bool] = []
+
+    def made(item: Any) -> Any:
+        value = keys(item)
+        if not decided:
+            decided.append(compared_in_python(vm, [value]))
+        return ordered(value) if decided[0] else value
+
+    return made
+
+
 def safe_to_compare(kind: type) -> bool:
     """Do the class's Python methods for comparing and hashing look at constants only?"""
     return issubclass(kind, enum.Enum)

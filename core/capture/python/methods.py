@@ -341,8 +341,10 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
             kwargs = {**kwargs, "key": c_boundary.ordering(vm)}
         else:
             c_boundary.check_elements(vm, before)
+    else:
+        kwargs = {**kwargs, "key": c_boundary.key_function(vm, kwargs["key"])}
     try:
-        vm.native(list.sort, target, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
+        vm.native(list.sort, target, **kwargs)
     except UserRaised:
         raise
     except BaseException:  # a break: nothing has happened

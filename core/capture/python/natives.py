@@ -39,6 +39,7 @@ from jitney.capture.python.c_boundary import (
     expose,
     has_tensor,
     held,
+    key_function,
     ordering,
     plain_text,
     printable,
@@ -150,7 +151,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             call_args[0] = caller(vm, args[0])
         if at is not None and 0 <= at < len(args):
             own = python_method(vm, args[at], "__iter__") is not None
-            call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at])
+            call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at], kwargs.get("key") is not None)
     elif fn is functools.cmp_to_key:
         call_args[0] = caller(vm, args[0])
     if key in COMPARING and kwargs.get("key") is None:
@@ -162,6 +163,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             check_elements(vm, values)
             if not (isinstance(values, FRESH_CONTAINERS) and all(type(v) in PLAIN for v in values)):
                 kwargs = {**kwargs, "key": functools.partial(expose, vm)}
+    elif key in COMPARING:
+        kwargs = {**kwargs, "key": key_function(vm, kwargs["key"], operator.gt if fn is max else operator.lt)}
     if fn is sum and call_args:
         return _python_sum(vm, *call_args, **kwargs)
     if fn is math.prod and call_args:
@@ -173,7 +176,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         if {*map(type, values)} <= {int, torch.SymInt} and any(map(vm.symbols.scalars.is_unknown, values)):
             return functools.reduce(EXTREMES[fn], values)
         call_args = [values]
-    return vm.native(fn, *call_args, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
+    return vm.native(fn, *call_args, **kwargs)
 
 
 def _iterated_argument(fn: Any, args: list[Any]) -> int | None:
@@ -185,12 +188,12 @@ def _iterated_argument(fn: Any, args: list[Any]) -> int | None:
     return -1 if id(fn) in COMPARING and len(args) > 1 else 0
 
 
-def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
+def _iterated(vm: Interpreter, fn: Any, value: Any, has_keys: bool) -> Any:
     ordered = fn in (sorted, max, min) and isinstance(value, set | frozenset) and {*map(type, value)} in ({int}, {str})
     made = list(value) if ordered else iterable(vm, value)
     if fn in (any, all):
         return _truths(vm, made)
-    if fn in (max, min) and not isinstance(made, FRESH_CONTAINERS):
+    if fn in (max, min) and not has_keys and not isinstance(made, FRESH_CONTAINERS):
         return _comparable(vm, made)
     if fn is sorted and not isinstance(made, FRESH_CONTAINERS):
         return vm.native(list, made)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 special = FunctionTable()
 
-UNSET = object()
+
+def _has_default(variable: ContextVar[Any]) -> bool:
+    try:
+        Context().run(variable.get)
+    except LookupError:
+        return False
+    return True
 
 
 @special(threading.get_ident)
@@ -33,7 +40,10 @@ def method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: 
     record = vm.world.record_of(owner)
     if name != "get" or record is None:
         raise Break(f"call of the C method ContextVar.{name}", "call it outside the compiled function")
-    held = owner.get(UNSET)
-    if held is UNSET:
-        raise Break("a ContextVar without a value is read", "set it, or give it a default where it is made")
+    try:
+        held = owner.get()
+    except LookupError:
+        raise Break("a ContextVar without a value is read", "set it, or give it a default where it is made") from None
+    if (args or kwargs) and _has_default(owner):  # which is what the guard would read where there is no value
+        raise Break("a ContextVar with a default of its own is read with another", "give it one of them")
     return vm.world.wrap(held, record.source.attr("get").step("call"))

@@ -125,6 +125,25 @@ def test_objects_are_ordered_by_their_own_methods(fn: Fn) -> None:
     check(given, t(), [Version(2), Version(1), Version(4)], graphs=1, breaks=0)
 
 
+KEYED: dict[str, Fn] = {
+    "sorted": lambda *v: [i for _, i in sorted(zip(v, range(9), strict=False), key=lambda pair: pair[0])],
+    "sorted reversed": lambda *v: [w.major for w in sorted(v, key=lambda w: (0, w), reverse=True)],
+    "sort": lambda *v: (lambda made: (made.sort(key=lambda w: w), [w.major for w in made]))(list(v)),
+    "max": lambda *v: max(enumerate(v), key=operator.itemgetter(1))[0],
+    "min": lambda *v: min(((w, 1) for w in v), key=lambda pair: pair[0])[0].major,
+    "by number": lambda *v: (max((w for w in v), key=lambda w: w.major).major, min(v, key=lambda w: -w.major).major),
+    "none": lambda *v: max([], key=lambda w: v[0], default=3),
+}
+
+
+@pytest.mark.parametrize("fn", KEYED.values(), ids=KEYED)
+def test_keys_are_ordered_by_their_own_methods(fn: Fn) -> None:
+    def given(x: torch.Tensor, versions: list[Version]) -> Any:
+        return x + 1, fn(*versions), fn(Version(3), Version(1), Version(2))
+
+    check(given, t(), [Version(2), Version(1), Version(4), Version(4)], graphs=1, breaks=0)
+
+
 def test_the_order_of_objects_is_asked_anew_at_each_call() -> None:
     def fn(x: torch.Tensor, jobs: list[Job]) -> Any:
         first = min(jobs)

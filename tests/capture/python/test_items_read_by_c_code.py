@@ -10,6 +10,8 @@ import pytest
 import torch
 from helpers import compile_fn, t
 
+import jitney
+
 READERS: dict[str, Any] = {
     "bytes of values": lambda d: bytes(d.values()),
     "bytes of a list": lambda d: bytes(d[2]),
@@ -52,3 +54,19 @@ def outcome(fn: Any, given: Any) -> Any:
         return fn(t(2), given)
     except (TypeError, KeyError) as error:
         return repr(error)
+
+
+@pytest.mark.parametrize("break_first", [False, True])
+def test_named_fields_of_what_torch_returns(break_first: bool) -> None:
+    def fn(x: torch.Tensor, given: Any) -> Any:
+        made = x.topk(2)
+        if break_first:
+            jitney.graph_break()
+        return made.values + made.indices, given.indices * 2, given[0] is given.values, given.values.add_(1)
+
+    for n in (3, 4):
+        x = torch.arange(float(n))
+        compiled, expected = compile_fn(fn)(x, x.sort()), fn(x, x.sort())
+        assert str(compiled) == str(expected)
+    report = jitney.explain(fn)(x, x.sort())
+    assert report.graph_break_count == break_first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -69,6 +69,28 @@ def test_one_without_a_value_is_a_break() -> None:
     assert torch.equal(jitney.compile(fn, backend="eager")(x), fn(x))
     with pytest.raises(Unsupported, match="a ContextVar without a value is read"):
         jitney.compile(fn, backend="eager", fullgraph=True)(x)
+
+
+def test_the_default_of_a_variable_that_is_not_set_is_read() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x * SCALE.get()
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    assert torch.equal(Context().run(compiled, x), fn(x))
+    with _scaled(5.0):
+        assert torch.equal(compiled(x), fn(x))
+
+
+def test_a_default_that_is_given_stands_before_that_of_the_variable() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x * SCALE.get(7.0)
+
+    compiled = jitney.compile(fn, backend="eager")
+    x = torch.ones(2)
+    with _scaled(2.0):  # as much as the variable's own
+        assert torch.equal(compiled(x), fn(x))
+    assert torch.equal(Context().run(compiled, x), x * 7)
 
 
 def test_the_number_of_the_thread_is_read_at_each_call() -> None:
