@@ -36,7 +36,8 @@ def in_child(lock: threading.RLock, held_here: bool) -> int:
             if held_here:
                 assert not is_free(lock)
                 lock.release()
-            code = 0 if is_free(lock) else 2
+            # By this thread: a new one may have the identity of one that is in the parent alone.
+            code = 0 if lock.acquire(blocking=False) else 2
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
