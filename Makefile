@@ -106,9 +106,12 @@ opinfo: $(READY)
 fuzz: $(READY)
 	$(BIN)/python tests/differential/fuzz.py --minutes $(MINUTES) $(FUZZ)
 
-# Ctrl-C at random moments of first calls, two minutes: make faults FAULTS="--times 1000 --seed 7"
+# Faults on purpose, ten minutes (docs/reliability.md): make faults FAULTS="--times 1000 --seed 7" CACHE_FAULTS="--kills 500"
 faults: $(READY)
 	$(BIN)/python tests/faults/interrupts.py $(FAULTS)
+	$(BIN)/python tests/faults/forks.py $(FORK_FAULTS)
+	$(BIN)/python tests/faults/cache_files.py $(CACHE_FAULTS)
+	$(BIN)/python tests/faults/raising.py $(RAISING_FAULTS)
 
 # CPython's own tests of the language, each method plain and compiled, ten minutes: make cpython CPYTHON="--modules test_dict"
 cpython: $(READY)

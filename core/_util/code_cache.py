@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from jitney._util.forks import reentrant_lock
 from jitney._util.ownership import trusted_file
 
 P = ParamSpec("P")
@@ -20,7 +21,7 @@ T = TypeVar("T")
 Keyed = Callable[Concatenate[CodeType, P], T]
 
 _caches: list[dict[Any, Any]] = []  # whose keys begin with the file and the code
-_lock = threading.Lock()
+_lock = reentrant_lock()
 _MISSING: Any = object()
 _stale = threading.Event()  # has a compiled function gone?
 

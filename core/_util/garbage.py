@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
-_lock = threading.Lock()
-_blocks = 0  # how many go on, in all threads
+from jitney._util.forks import reentrant_lock
+
+_lock = reentrant_lock()
+_blocks = Counter[int]()  # how many go on, by thread
 _collects = False  # did it before the first of them?
 
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
     """Run a block without collections; the last of several that overlap, in whatever threads, switches them on."""
-    global _blocks, _collects
+    global _collects
+    thread = threading.get_ident()
     with _lock:
         if not _blocks:
             _collects = gc.isenabled()
             gc.disable()
-        _blocks += 1
+        _blocks[thread] += 1
     try:
         yield
     finally:
         with _lock:
-            _blocks -= 1
-            if not _blocks and _collects:
-                gc.enable()
+            _end(thread, 1)
+
+
+def _end(thread: int, blocks: int) -> None:
+    _blocks[thread] -= blocks
+    if not _blocks[thread]:
+        del _blocks[thread]
+    if not _blocks and _collects:
+        gc.enable()
+
+
+def _forget_other_threads() -> None:
+    for thread, blocks in [*_blocks.items()]:
+        if thread != threading.get_ident():
+            _end(thread, blocks)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 @contextlib.contextmanager

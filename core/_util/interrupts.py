@@ -6,6 +6,7 @@ C++ calls Python there, from destructors and functions that may not throw: a ``K
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -24,6 +25,7 @@ class Postponement:
     def __init__(self) -> None:
         self._depth = 0
         self._handler: Any = None  # the one that was there
+        self._thread = 0  # who has entered it
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -33,8 +35,13 @@ class Postponement:
             found = signal.getsignal(signal.SIGINT)
             if found != self._wait:  # which somebody may have saved within such a context, and put back outside
                 self._handler = found
-            if callable(self._handler):  # it is not ignored, and is one of Python's
-                signal.signal(signal.SIGINT, self._wait)
+            self._thread = threading.get_ident()
+            try:
+                if callable(self._handler):  # it is not ignored, and is one of Python's
+                    signal.signal(signal.SIGINT, self._wait)
+            except BaseException:  # pressed just now: nobody is within, so it has not waited
+                self._put_back()
+                raise
         self._depth += 1
 
     def __exit__(self, *_: object) -> None:
@@ -42,9 +49,19 @@ class Postponement:
             return
         self._depth -= 1
         if not self._depth:
-            if signal.getsignal(signal.SIGINT) == self._wait:
-                signal.signal(signal.SIGINT, self._handler)
+            self._put_back()
             self.deliver()
+
+    def leave_to_parent(self) -> None:
+        """In a child that another thread has forked, which is its main thread now: nobody is within any more."""
+        if self._depth and self._thread != threading.get_ident():
+            self._depth = 0
+            waiting.clear()
+            self._put_back()
+
+    def _put_back(self) -> None:
+        if signal.getsignal(signal.SIGINT) == self._wait:
+            signal.signal(signal.SIGINT, self._handler)
 
     def deliver(self) -> None:
         """Handle what waits as would have been done when it came."""
@@ -60,3 +77,5 @@ class Postponement:
 
 
 postponement = Postponement()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=postponement.leave_to_parent)

@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 from jitney._util.callers import warn
+from jitney._util.forks import reentrant_lock
 from jitney._util.generated_code import build as build_function
 from jitney.backends.backend import (
     Argument,
@@ -39,6 +40,7 @@ __all__ = [
     "hookimpl",
     "lazy_function",
     "list_backends",
+    "reentrant_lock",
     "register_backend",
     "registry",
     "resolve",

@@ -8,7 +8,6 @@ import importlib.metadata
 import logging
 import re
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pluggy
 
 from jitney import events
 from jitney._util.distributions import SIBLINGS
+from jitney._util.forks import reentrant_lock
 from jitney.backends.backend import Backend, options_problem
 from jitney.backends.hookspecs import GRAPH_HOOKS, HOOK_API_VERSION, PROJECT, Hooks
 from jitney.config import config
@@ -51,7 +51,7 @@ class Registry:
     """Backends by name, and the extensions' hooks. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         self._in_process: dict[str, Backend] = {}
         self._loaded: dict[str, Backend] = {}
         self._points: dict[str, dict[str, list[EntryPoint]]] = {}

@@ -8,7 +8,6 @@ again. A cache that cannot be written costs one warning in the process (or none,
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import struct
@@ -17,10 +16,10 @@ import tempfile
 import threading
 import time
 import warnings
-import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitney._util.forks import reentrant_lock
 from jitney.config import config
 
 MAGIC = b"jitney\x00\x01"
@@ -72,10 +71,7 @@ class DiskCache:
         self.quiet = quiet
         self.problem = ""  # why nothing can be written
         self.limit_bytes = limit_bytes
-        self._lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            # The child has one thread: whoever held the lock is not there to give it back.
-            os.register_at_fork(after_in_child=functools.partial(_renew_lock, weakref.ref(self)))
+        self._lock = reentrant_lock()
         self._usable: bool | None = None  # not looked at yet
         self._writable = True
         # What the folder held at the last look, and what this process added; None before the first look.
@@ -214,12 +210,6 @@ def held(folder: Path) -> list[Held]:
             status = path.stat()
             found.append(Held(path.parent.name, path.stem, status.st_size, status.st_mtime, str(path)))
     return found
-
-
-def _renew_lock(owner: weakref.ref[DiskCache]) -> None:
-    cache = owner()
-    if cache is not None:
-        cache._lock = threading.Lock()
 
 
 def _digest(data: bytes) -> bytes:

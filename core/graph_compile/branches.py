@@ -8,7 +8,6 @@ others than a few kinds, and where torch's state is unusual, the graph runs as i
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import fx
 
 from jitney import events
+from jitney._util.forks import reentrant_lock
 from jitney.capture.codegen.graph_runner import OVER, runs_eagerly
 from jitney.capture.torch.symbols import Inner
 from jitney.torch_compat import torch_private
@@ -77,7 +77,7 @@ class Branch:
         self.graph = graph
         self.compile_branch = compile_branch
         self.made: dict[Any, Run] = {}
-        self.lock = threading.RLock()
+        self.lock = reentrant_lock()
         self.number = events.subject()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:

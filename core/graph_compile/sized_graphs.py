@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import fx
 
 from jitney import events
 from jitney._util import generated_code
+from jitney._util.forks import reentrant_lock
 from jitney.cache.recipes import Recipe, Writer
 from jitney.capture.torch.symbols import Symbols
 from jitney.graph_compile.branches import KINDS, Compile, Run, state_now
@@ -45,7 +45,7 @@ class SizedGraph:
         self.dims = dims
         self.compile_graph = compile_graph
         self.made: list[tuple[Callable[..., bool], Run]] = []
-        self.lock = threading.RLock()
+        self.lock = reentrant_lock()
         self.number = events.subject()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:

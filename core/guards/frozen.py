@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from jitney._util.forks import reentrant_lock
 
 WRITTEN = -1  # in place of a version: nobody counted what was written
 
@@ -110,7 +111,7 @@ def _capturing(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-_lock = threading.Lock()
+_lock = reentrant_lock()
 _watched: weakref.WeakSet[Frozen] = weakref.WeakSet()
 _hooked = itertools.count()
 

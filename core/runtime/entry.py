@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.forks import reentrant_lock
 from jitney.backends import BoundBackend
 from jitney.backends.identity import identity
 from jitney.cache.digest import NotStorable
@@ -75,7 +76,7 @@ class Session:
     backend: BoundBackend
     fullgraph: bool
     dynamic: bool | None
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=reentrant_lock)
     shown: types.CodeType | None = None  # what messages are about where the compiled function is a call of ours
     points: dict[Any, CodeEntries] = field(default_factory=dict)  # the rests of its frames after graph breaks
     frozen: Frozen = field(default_factory=Frozen)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from jitney._util import callers
+from jitney._util.forks import reentrant_lock
 from jitney.torch_compat import torch_private
 
 Stance = Literal[
@@ -37,7 +38,7 @@ class _OfThread(threading.local):
 
 
 _of_thread = _OfThread()
-lock = threading.RLock()
+lock = reentrant_lock()
 process = "default"
 counts = {name: int(name == "default") for name in STANCES}  # blocks of all threads, and the process itself
 active = 0  # of these, how many are not "default"

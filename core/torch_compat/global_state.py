@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from jitney._util.forks import reentrant_lock
 from jitney._util.interrupts import postponement
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import devices
@@ -22,7 +22,7 @@ class Tracing:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
 
     def __enter__(self) -> None:
         postponement.__enter__()

@@ -41,6 +41,21 @@ def test_it_waits_for_the_end_of_the_outermost() -> None:
         done.append("nothing waits any more")
 
 
+def test_pressed_at_the_begin_it_leaves_the_handler_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    postponement, exchange = Postponement(), signal.signal
+
+    def pressed(number: int, handler: Any) -> Any:
+        found = exchange(number, handler)
+        if handler == postponement._wait:
+            press()
+        return found
+
+    monkeypatch.setattr(signal, "signal", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        postponement.__enter__()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_it_comes_where_somebody_asks() -> None:
     postponement = Postponement()
     with pytest.raises(KeyboardInterrupt) as raised, postponement:

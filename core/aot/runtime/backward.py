@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
+from jitney._util.forks import reentrant_lock
 from jitney.aot.form import Form
 from jitney.aot.runtime.double_backward import DoubleBackward, connected, refusal, refusing
 from jitney.cache.recipes import Recipe, Writer
@@ -111,7 +111,7 @@ class Backward:
         self.compiled: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = {}
         self.variants: dict[tuple[tuple[int, ...], Hashable], Callable[..., Sequence[Any]]] = {}
         self.proven: set[tuple[tuple[int, ...], Hashable]] = set()  # what has run once, its results looked at
-        self.lock = threading.Lock()
+        self.lock = reentrant_lock()
         self.grown: Callable[[], None] | None = None  # called when something more has been compiled, and has run
 
     def _jitney_recipe(self, writer: Writer) -> Recipe:

@@ -8,7 +8,6 @@ is there asks whose method this thread, or this task of asyncio, is in: all othe
 from __future__ import annotations
 
 import contextlib
-import threading
 import types
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -17,13 +16,14 @@ from typing import Any
 import torch
 
 from jitney._util import callers
+from jitney._util.forks import reentrant_lock
 
 SLOT = "_compiled_call_impl"
 WATCHED = 3  # calls of a method that are watched, unless one of them shows what it calls
 SHOWN = 3  # names in a message
 # By the module's id: what its calls run; None: the module as it is.
 _calls: ContextVar[dict[int, Callable[..., Any] | None]] = ContextVar("jitney_inner_calls")
-_lock = threading.Lock()
+_lock = reentrant_lock()
 
 
 class Redirect:

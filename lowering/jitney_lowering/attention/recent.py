@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from jitney._util.forks import reentrant_lock
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ class Recent(Generic[T]):
     def __init__(self, most: int) -> None:
         self.most = most
         self._kept: OrderedDict[Hashable, T] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
 
     def __len__(self) -> int:
         return len(self._kept)

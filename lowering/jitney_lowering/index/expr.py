@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Lock
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
+
+from jitney._util.forks import reentrant_lock
 
 Product = tuple["Factor", ...]  # factors in their order, a square is the factor twice
 Term = tuple[int, Product]
@@ -510,7 +511,7 @@ class Names:
 # --- one object for each expression ---------------------------------------------------------------------------------
 
 _NODES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
-_LOCK = Lock()
+_LOCK = reentrant_lock()
 
 
 def interned(cls: type[Any], key: tuple[Any, ...], slots: tuple[tuple[str, Any], ...]) -> Any:

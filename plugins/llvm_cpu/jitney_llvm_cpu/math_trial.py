@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from dataclasses import dataclass
 
 import torch
 
+from jitney.backends import reentrant_lock
 from jitney_llvm_cpu import symbols
 from jitney_llvm_cpu.engine import Engine
 
@@ -20,7 +20,7 @@ _DTYPES = {"float": torch.float32, "double": torch.float64}
 _ULPS = 4.0
 _VALUES = 448  # a multiple of every vector width
 
-_lock = threading.RLock()
+_lock = reentrant_lock()
 # Each function tried in this process: what was wrong with it, or an empty string.
 _verdicts: dict[Candidate, str] = {}
 

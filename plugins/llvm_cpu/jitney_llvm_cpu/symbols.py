@@ -11,14 +11,15 @@ import ctypes
 import functools
 import os
 import sys
-import threading
 from pathlib import Path
 
 import torch
 
+from jitney.backends import reentrant_lock
+
 _NAMES = {"linux": "libtorch_cpu.so", "darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}
 _registered: dict[str, int] = {}
-_lock = threading.Lock()
+_lock = reentrant_lock()
 
 
 def find(name: str) -> int | None:

@@ -19,13 +19,13 @@ import linecache
 import logging
 import os
 import re
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from jitney import events
+from jitney._util.forks import reentrant_lock
 from jitney.config import config
 from jitney.debug import is_users
 from jitney.debug.logs import loggers_to, write_to
@@ -55,7 +55,7 @@ class DebugFolder:
             path = base / f"run_{stamp}-pid_{os.getpid()}_{again}"
         self.path = path
         self.pid = os.getpid()
-        self.lock = threading.RLock()
+        self.lock = reentrant_lock()
         self.seen: set[str] = set()  # source files
         self.names: dict[int, str] = {}  # of the folders, by the frame's number
         self.counts: dict[tuple[int, str], int] = {}
@@ -180,7 +180,7 @@ _WRITERS: dict[type, Callable[[DebugFolder, Any, int], None]] = {
 
 _open: dict[str, DebugFolder] = {}  # by base folder
 _refused: set[str] = set()
-_opening = threading.Lock()
+_opening = reentrant_lock()
 
 
 def current() -> DebugFolder | None:

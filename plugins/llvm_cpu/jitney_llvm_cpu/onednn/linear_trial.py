@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import threading
 from time import perf_counter
 from typing import Any
 
 import torch
 
+from jitney.backends import reentrant_lock
 from jitney_llvm_cpu import makers, symbols
 from jitney_llvm_cpu.engine import Engine, Library
 from jitney_llvm_cpu.makers import Description
@@ -28,7 +28,7 @@ define i32 @jitney_linear(i64 %threads, ptr %data, ptr %desc, ptr %made) {
 """
 
 _libraries: list[Library | None] = []  # one for the process, never unmapped: code of others is linked to it
-_lock = threading.Lock()
+_lock = reentrant_lock()
 
 
 def available(own: Engine) -> frozenset[str]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jitney.backends import reentrant_lock
 from jitney_llvm_cpu import makers, symbols
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.onednn import native_code
@@ -150,7 +150,7 @@ def _link(own: Engine, parallel: str) -> frozenset[str]:
 # One for the process, never unmapped: code of others is linked to it.
 _libraries: list[Any] = []
 _names: list[frozenset[str]] = []
-_lock = threading.Lock()
+_lock = reentrant_lock()
 
 
 def functions() -> Functions | None:
