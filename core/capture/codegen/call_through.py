@@ -316,5 +316,5 @@ def _stays_as_it_is(fn: FunctionType) -> bool:
 
 
 def _module_of(fn: FunctionType) -> str:
-    """Where it was written: a decorator may have copied ``__module__``, and ``__qualname__`` (its code keeps its own)."""
+    """Where it was written: a decorator may have copied ``__module__``, and ``__qualname__``, which code has, too."""
     return str(fn.__globals__.get("__name__", ""))

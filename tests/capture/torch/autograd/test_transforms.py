@@ -357,4 +357,5 @@ def test_functions_ask_whether_a_transform_is_at_work(name: str) -> None:
         for _ in range(2):
             torch.testing.assert_close(compiled(torch.ones(3, 2)), fn(torch.ones(3, 2)))
     assert len(seen.breaks) == breaks
-    torch.testing.assert_close(vmap(compiled)(torch.ones(3, 2)), vmap(fn)(torch.ones(3, 2)))  # it sees the program itself
+    # Within a transform the program itself runs.
+    torch.testing.assert_close(vmap(compiled)(torch.ones(3, 2)), vmap(fn)(torch.ones(3, 2)))
