@@ -27,6 +27,7 @@ from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions
 from jitney.capture.torch.autograd.tape import Tape
+from jitney.capture.torch.autograd.unused_results import drop_unused_results
 from jitney.capture.torch.classes import tensor_classes, wrappers
 from jitney.capture.torch.destinations import Destinations
 from jitney.capture.torch.edge_sizes import Trial
@@ -581,6 +582,7 @@ class Tracer(TorchFunctionMode):
         """Close the graph over these stand-ins (or symbols), and drop look-ups that nothing uses."""
         with self.rules.as_plain():
             self.graph.output(tuple(self._map(o) for o in outputs))
+        drop_unused_results(self.graph)
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node.target is operator.getitem and not node.users:
                 self.graph.erase_node(node)

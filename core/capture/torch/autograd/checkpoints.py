@@ -77,5 +77,6 @@ def _as_operation(vm: Interpreter, args: Args, kwargs: Kwargs, reentrant: bool) 
         return torch.utils.checkpoint.checkpoint(function, *whole, use_reentrant=reentrant, **named)
 
     fn, *given = args
-    made = transforms.application(vm, "checkpoint", fn, given, kwargs, what="torch.utils.checkpoint", itself=True)
+    what = "torch.utils.checkpoint"  # what is reentrant gives tensors of its own
+    made = transforms.application(vm, "checkpoint", fn, given, kwargs, what=what, itself=True, whole=not reentrant)
     return made.record(vm, run)

@@ -27,6 +27,7 @@ from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.autograd.tape import Tape
+from jitney.capture.torch.autograd.unused_results import ABUNDANT, drop_unused_results
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer
 from jitney.capture.world.cells import cell_get
@@ -68,6 +69,11 @@ class Body(Tracer):
         made = leaf.detach() if dim is None else leaf.select(dim, 0).detach()
         self._add(made)
         return made
+
+    def results(self) -> list[Any]:
+        """Every tensor that the graph has computed."""
+        computed = {key for key, node in self.nodes.items() if node.op != "placeholder"}
+        return [fake for fake in {id(fake): fake for fake in self.kept}.values() if id(fake) in computed]
 
     def known(self) -> list[Any]:
         """Those of what is around it, too."""
@@ -117,19 +123,22 @@ class Captured:
     Args:
         graph: from the tensors among its arguments, then those that it closes over, to the tensors of its result.
         lifted: what it closes over.
-        result: how the result is built of its tensors.
+        result: how the result is built of its tensors; None where the graph gives them all, for ``value``.
+        value: what the function returned, if its tensors are to be those that the graph gives.
     """
 
     graph: fx.GraphModule
     lifted: tuple[Any, ...]
     result: Any
+    value: Any = None
 
     def function(self, lifted: Sequence[torch.Tensor]) -> Callable[..., Any]:
         """The function again, for torch's transform."""
 
         def transformed(*args: Any, **kwargs: Any) -> Any:
             given = [leaf for leaf in torch_private.tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
-            return torch_private.tree_unflatten(list(self.graph(*given, *lifted)), self.result)
+            made = self.graph(*given, *lifted)
+            return made if self.result is None else torch_private.tree_unflatten(list(made), self.result)
 
         return transformed
 
@@ -181,9 +190,14 @@ def captured(
     what: str = "a function transform",
     itself: bool = False,
     kind: type[Body] = Body,
+    whole: bool = False,
 ) -> Captured:
-    """The graph of ``fn`` for arguments like these, or for these; ``what`` it is for, for messages."""
+    """The graph of ``fn`` for arguments like these, or for these; ``what`` it is for, for messages.
+
+    With ``whole``, its tensors are known outside as they are within, so its result may be anything.
+    """
     outer, before = vm.tracer, writes(vm)
+    of_data = outer.symbols.data_dependent()
     tensors = outer.snapshot()
     paused, outer.pause = outer.pause, True
     body = kind(outer)
@@ -196,7 +210,8 @@ def captured(
         vm.tracer = body
         with asked_after_devices(body):
             result = vm.call(fn, *fresh(vm, args), **fresh(vm, kwargs))
-            made, form = flat(vm, result)
+            whole = whole and outer.symbols.data_dependent() == of_data  # of such sizes only the graph within knows
+            made, form = (body.results(), None) if whole else flat(vm, result)
     finally:
         outer.pause, vm.tracer = paused, outer
     wrote = writes(vm) != before or any(version_of(t) != version for t, version in tensors)
@@ -207,8 +222,13 @@ def captured(
     if not all(map(is_stand_in, made)):
         raise Break(f"{what} of a function that returns more than tensors", "return tensors alone")
     body.graph.output(tuple(body.node_of(leaf) for leaf in made))
+    if not whole:
+        drop_unused_results(body.graph)
     graph = fx.GraphModule({}, body.graph)
-    return Captured(graph, tuple(body.lifted), form)
+    if whole:
+        outer.attributes.update(body.attributes)
+        outer.rules.classes.update(body.rules.classes)
+    return Captured(graph, tuple(body.lifted), form, result if whole else None)
 
 
 # ------------------------------------------------------------------ the operation
@@ -272,7 +292,14 @@ class Application:
             lifted, last = rest[: len(body.lifted)], rest[len(body.lifted) :]
             return run(body.function(lifted), whole, named, torch_private.tree_unflatten(list(last), beside_spec))
 
-        return recorded(vm, self.name, operation, (*self.inputs, *beside), (body,))
+        if body.result is not None:
+            return recorded(vm, self.name, operation, (*self.inputs, *beside), (body,))
+        named(self.name, operation, (body,))
+        made = tuple(results_of(body))
+        node = vm.tracer.record(operation, (*self.inputs, *beside), {}, made)
+        if node is not None:
+            node.meta[ABUNDANT] = body.graph
+        return body.value
 
 
 def named(name: str, operation: Callable[..., Any], bodies: Sequence[Captured], late: bool = False) -> None:
@@ -322,6 +349,7 @@ def application(
     dims: Sequence[int | None] | None = None,
     what: str = "a function transform",
     itself: bool = False,
+    whole: bool = False,
 ) -> Application:
     """Capture ``fn`` for a transform that is called with these arguments.
 
@@ -333,9 +361,10 @@ def application(
         dims: for each leaf of the arguments, over which dimension it is mapped; by default none is.
         what: it is, for messages.
         itself: is it called with the arguments themselves, as autograd knows them?
+        whole: are its tensors those of its result, as autograd knows them?
     """
     leaves, spec = flat(vm, (tuple(args), dict(kwargs)))
-    body = captured(vm, fn, leaves, spec, [None] * len(leaves) if dims is None else dims, what, itself)
+    body = captured(vm, fn, leaves, spec, [None] * len(leaves) if dims is None else dims, what, itself, whole=whole)
     return Application(name, leaves, spec, body)
 
 
