@@ -122,7 +122,7 @@ class Reader:
         self.launches = False  # are kernels of Triton's launched?
         self.forward: Any = None  # the function that may write to its arguments' data
         self.written: set[str] = set()  # the arguments that it writes to
-        self.seen: set[tuple[int, bool]] = set()
+        self.seen: set[tuple[int, bool, type | None]] = set()
 
     def check(self, cls: type, count: int) -> None:
         """Guard everything that the class does with so many arguments; a break where that cannot be done."""
@@ -132,8 +132,10 @@ class Reader:
         for name, self.later in METHODS.items():
             function = self.method(cls, name)
             self.forward = function if name == "forward" else None
+            owner = cls if isinstance(lookup(self.vm, cls, name), classmethod) else None
             if not original_functions.is_own(function):
-                self.function(function, count + with_context if name == "forward" else 0)
+                given = count + with_context + (owner is not None)
+                self.function(function, given if name == "forward" else 0, owner)
 
     def method(self, cls: type, name: str) -> Any:
         """The function behind one of the class's methods."""
@@ -145,7 +147,7 @@ class Reader:
         code = cls.forward.__code__ if self.written else None  # type: ignore[attr-defined] # it has been read
         if code is None:
             return []
-        names = code.co_varnames[: code.co_argcount]
+        names = _given_names(cls)
         if len(names) - len(args) not in (0, 1) or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):  # with ctx or without
             raise self.refusal("writes to something besides its context")
         given = dict(zip(names[len(names) - len(args) :], args, strict=True))
@@ -173,7 +175,7 @@ class Reader:
         They are guarded. Where the forward does anything else with it, its methods or its backward may read more.
         """
         code, kind = cls.forward.__code__, type(value).__qualname__  # type: ignore[attr-defined] # it has been read
-        names = code.co_varnames[: code.co_argcount]
+        names = _given_names(cls)
         if len(names) - count != 1 or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
             raise self.refusal(f"is given a {kind}, and has no argument for it alone")
         paths = _attributes_read(code, names[position + 1])
@@ -212,16 +214,22 @@ class Reader:
         """The break of a class or function that cannot be recorded."""
         return Break(f"{self.what} {why}", HOOK_HINT if self.for_gradient else HINT)
 
-    def function(self, fn: Any, given: int = 0) -> None:
-        """The code of a Python function, and the defaults of its arguments, the first of which are given."""
+    def function(self, fn: Any, given: int = 0, owner: type | None = None) -> None:
+        """The code of a Python function, and the defaults of its arguments, the first of which are given.
+
+        Args:
+            fn: it.
+            given: how many are.
+            owner: the class that it is given first, if it is a class method.
+        """
         if not isinstance(fn, types.FunctionType):
             raise self.refusal(f"calls a {type(fn).__qualname__}")
-        if (id(fn), self.later) in self.seen:
+        if (id(fn), self.later, owner) in self.seen:
             return
-        self.seen.add((id(fn), self.later))
+        self.seen.add((id(fn), self.later, owner))
         world = self.vm.world
         if original_functions.trusted_function(fn) and "__wrapped__" in fn.__dict__:  # a decorator of torch's
-            self.function(fn.__dict__["__wrapped__"], given)
+            self.function(fn.__dict__["__wrapped__"], given, owner)
             return
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             self.variable(name, cell)
@@ -234,8 +242,32 @@ class Reader:
         world.guard(source.attr("__code__"), "is", fn.__code__)
         world.guard(source.attr("__defaults__"), "is", fn.__defaults__)
         world.guard(source.attr("__kwdefaults__"), "equals" if fn.__kwdefaults__ else "is", fn.__kwdefaults__)
+        if owner is not None:
+            self.own_class(owner, fn.__code__)
         for code in _codes(fn.__code__):
             self.code(code, fn)
+
+    def own_class(self, owner: type, code: types.CodeType) -> None:
+        """What a class method reads of its class: plain values, and methods that it calls."""
+        names = _names_read(code, code.co_varnames[0]) if code.co_argcount else None
+        if names is None:
+            raise self.refusal("does more with its class than read attributes")
+        for name in names:
+            self.class_attribute(owner, name)
+
+    def class_attribute(self, owner: type, name: str) -> None:
+        """A plain value of the class, or a method that is called; not in a backward, before which it may change."""
+        if self.later or any(id(base) in self.vm.class_writes for base in owner.__mro__):
+            raise self.refusal(f"reads .{name} of its class, which may be another one when it runs")
+        found = lookup(self.vm, owner, name)
+        if found is ABSENT or hasattr(type(owner), name):  # a metaclass may answer for it
+            raise self.refusal(f"reads .{name} of its class")
+        if isinstance(found, (*ATOMS, *METADATA)):
+            self.vm.world.guard(self.vm.world.const(owner).attr(name), "equals", found)
+        elif type(found) in (staticmethod, classmethod, types.FunctionType):
+            self.function(getattr(found, "__func__", found), owner=owner if type(found) is classmethod else None)
+        else:
+            raise self.refusal(f"reads .{name} of its class, a {type(found).__qualname__}")
 
     def variable(self, name: str, cell: types.CellType) -> None:
         """A variable of the function around it, which must be a plain value or a tensor of the frame's, for good."""
@@ -258,7 +290,7 @@ class Reader:
         instrs = decode(code).instrs
         for at, instr in enumerate(instrs):
             inner = instr.op.endswith("DEREF") and (code is not fn.__code__ or instr.argval in code.co_cellvars)
-            if instr.op in WRITES and not inner and not _is_of_copy(code, at):
+            if instr.op in WRITES and not inner and not _is_of_copy(code, at, "list" not in fn.__globals__):
                 target = _written_argument(code, at) if fn is self.forward and code is fn.__code__ else None
                 if target is None:
                     raise self.refusal("writes to something besides its context")
@@ -393,6 +425,30 @@ def _children(owner: Any) -> Collection[str]:
     return owner._modules if plain else ()
 
 
+def _given_names(cls: Any) -> tuple[str, ...]:
+    """The names of the forward's arguments, without the class that a class method is given."""
+    code = cls.forward.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return names[isinstance(cls.forward, types.MethodType) :]
+
+
+def _names_read(code: types.CodeType, name: str) -> list[str] | None:
+    """The attributes and methods that code reads of a variable; None where it does anything else with it."""
+    instrs, found = decode(code).instrs, []
+    if name in code.co_cellvars:
+        return None
+    for at, instr in enumerate(instrs):
+        if "FAST" in instr.op and name in _names(instr):
+            read, plain = (
+                instrs[at + 1],
+                instr.op.startswith("LOAD_FAST") and _names(instr).index(name) == len(_names(instr)) - 1,
+            )
+            if not plain or read.op not in ("LOAD_ATTR", "LOAD_METHOD"):
+                return None
+            found.append(read.argval)
+    return found
+
+
 def _attributes_read(code: types.CodeType, name: str) -> list[list[str]] | None:
     """The attributes, and theirs, that code reads of a variable; None where it does anything else with it."""
     if name in code.co_cellvars:
@@ -421,8 +477,11 @@ def _operator(instr: Instr) -> Any:
     return OPCODES.get(instr.op)
 
 
-def _is_of_copy(code: types.CodeType, at: int) -> bool:
-    """Is it the write of an item of a local variable that is a copy (``grad = g.clone()``), zeros or a list?"""
+def _is_of_copy(code: types.CodeType, at: int, is_list: bool) -> bool:
+    """Is it the write of an item of a local variable that is a copy (``grad = g.clone()``), zeros or a list?
+
+    The name ``list`` stands for the builtin class if ``is_list``.
+    """
     info = decode(code)
     depth = info.depth_at(at)
     if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
@@ -436,7 +495,9 @@ def _is_of_copy(code: types.CodeType, at: int) -> bool:
     stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
     if not any(-1 < i.target <= at for i in info.instrs[at:]):  # nothing comes back here
         stores = [i for i in stores if i < at]
-    return load.argval not in code.co_varnames[:arguments] and all(_stores_own(info, i, direct) for i in stores)
+    return load.argval not in code.co_varnames[:arguments] and all(
+        _stores_own(info, i, direct, is_list) for i in stores
+    )
 
 
 def _written_argument(code: types.CodeType, at: int) -> str | None:
@@ -463,10 +524,13 @@ def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
 
 
-def _stores_own(info: CodeInfo, at: int, direct: bool) -> bool:
+def _stores_own(info: CodeInfo, at: int, direct: bool, is_list: bool) -> bool:
     """Is something new stored here, whichever way code came: a copy of a tensor, or a list to which writes go?"""
     joined = any(instr.target == at for instr in info.instrs)  # x if flag else x.clone()
-    return not joined and (_stores_copy(info.instrs, at) or (direct and _stores_list(info, at)))
+    return not joined and (
+        _stores_copy(info.instrs, at)
+        or (direct and (_stores_list(info, at) or (is_list and _stores_list_of(info, at))))
+    )
 
 
 def _stores_list(info: CodeInfo, at: int) -> bool:
@@ -483,6 +547,22 @@ def _stores_list(info: CodeInfo, at: int) -> bool:
         if before.op == "BUILD_LIST" and below - before.arg == depth - 1:
             return True
         if below < depth:
+            return False
+    return False
+
+
+def _stores_list_of(info: CodeInfo, at: int) -> bool:
+    """Is ``list(...)`` of something stored here?"""
+    depth, call = info.depth_at(at), info.instrs[at - 1]
+    if info.instrs[at].op != "STORE_FAST" or depth is None or call.op != "CALL" or call.arg != 1:
+        return False
+    for before in reversed(info.instrs[: at - 1]):
+        below = info.depth_at(before.index)
+        if before.target != -1 or below is None:
+            return False
+        if below < depth:  # the call's beginning; what is called and its place stay on the stack until it is called
+            return before.op == "LOAD_GLOBAL" and before.argval == "list"
+        if below == depth:
             return False
     return False
 
