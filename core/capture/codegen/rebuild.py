@@ -23,7 +23,7 @@ from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.exception_context import go_on_outside
 from jitney.capture.interpreter.frame import NULL, ExcInfo
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
-from jitney.capture.interpreter.iterators import OutsideIterator
+from jitney.capture.interpreter.iterators import VIEWS, OutsideIterator
 from jitney.capture.interpreter.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.interpreter.resume_serialization import Made
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart
@@ -45,10 +45,6 @@ from jitney.torch_compat.subclasses import of_class
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
-
-VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_od: Any = collections.OrderedDict()
-VIEWS |= {type(_od.keys()): "keys", type(_od.values()): "values", type(_od.items()): "items"}
 
 
 # C objects that may stand in emitted code as themselves: they never change.

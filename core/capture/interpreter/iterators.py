@@ -31,6 +31,8 @@ LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), 
 COMPOSED = {enumerate, zip}
 COUNT = itertools.count  # whose position is a number like others: it may change from call to call
 _od: Any = collections.OrderedDict()
+TABLES: tuple[Any, ...] = ({}, _od)
+VIEWS: dict[type, str] = {type(getattr(d, name)()): name for d in TABLES for name in ("keys", "values", "items")}
 # Iterators over dictionaries and sets: the views that one of the class may go through, and whether backwards.
 FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
     **{type(iter(getattr({}, view)())): ((view, False),) for view in ("keys", "values", "items")},
@@ -43,7 +45,12 @@ HINT = "make the iterator inside the compiled function"
 
 
 def parts(iterator: Any) -> tuple[Any, ...]:
-    """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too."""
+    """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too.
+
+    Of a view, the dictionary alone.
+    """
+    if type(iterator) in VIEWS:
+        return tuple(r for r in gc.get_referents(iterator) if isinstance(r, dict))
     if type(iterator) in FORMS:
         return of_table(iterator)
     if type(iterator) is COUNT:  # its text says it, if it counts in plain numbers; Python 3.14 has no __reduce__ of it
@@ -71,17 +78,17 @@ def of_table(iterator: Any) -> tuple[Any, int]:
     """
     owner = next((r for r in gc.get_referents(iterator) if isinstance(r, dict | set | frozenset)), None)
     _, (rest,) = iterator.__reduce__()
-    return (None, 0) if owner is None else (owner, _base(owner).__len__(owner) - len(rest))
+    return (None, 0) if owner is None else (owner, base_of_table(owner).__len__(owner) - len(rest))
 
 
-def _base(owner: Any) -> Any:
+def base_of_table(owner: Any) -> Any:
     """Its builtin class, whose methods are not the program's."""
     return next(kind for kind in (collections.OrderedDict, dict, set, frozenset) if isinstance(owner, kind))
 
 
 def table_iterator(owner: Any, view: str, backwards: bool, passed: int) -> Any:
     """An iterator over a dictionary or set that has passed some of its items; the emitted code calls this too."""
-    items = getattr(_base(owner), view)(owner)
+    items = getattr(base_of_table(owner), view)(owner)
     made = reversed(items) if backwards else iter(items)
     for _ in range(passed):
         next(made)
@@ -263,7 +270,6 @@ def set_state(iterator: Any, state: Any) -> None:
 
 # ------------------------------------------------------------------ iterators within reach of a broken instruction
 
-VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 HOLDERS = (tuple, frozenset, *CONTENT_TYPES, *VIEWS, types.MappingProxyType)
 BOUND = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)
 

@@ -27,6 +27,7 @@ from jitney.capture.python.classes import (
     guard_unhidden,
     is_data_descriptor,
     lookup,
+    names_of_class,
     store_class_attr,
     written_class_attr,
 )
@@ -555,3 +556,29 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
             target = None if bound is owner else bound
             return bind(vm, found, target, owner, name)
     return vm.raise_user(AttributeError(f"'super' object has no attribute {name!r}", name=name, obj=obj))
+
+
+# ------------------------------------------------------------------ dir()
+
+
+def names_of(vm: Interpreter, obj: Any) -> list[str]:
+    """What ``dir(obj)`` lists where no method of the program's says: what an object and its classes have, guarded."""
+    if isinstance(obj, types.ModuleType) and trusted(obj):
+        vm.world.assumptions.keep_private("dir() of a module")
+        return vm.world.mark_fresh(vm.native(dir, obj))
+    if isinstance(obj, type):
+        return vm.world.mark_fresh(names_of_class(vm, obj))
+    kind = type(obj)
+    plain = {name: lookup(vm, kind, name) for name in ("__dir__", "__class__", "__dict__")}
+    usual = plain["__dir__"] is vars(object)["__dir__"] and plain["__class__"] is vars(object)["__class__"]
+    if is_stand_in(obj) or kind is Array or not usual or isinstance(plain["__dict__"], property):
+        raise Break(f"dir() of a {python_type(vm, obj).__qualname__}")
+    try:
+        own = vm.call(list, load_attr(vm, obj, "__dict__"))
+    except UserRaised as raised:
+        if not isinstance(raised.value, AttributeError):
+            raise
+        own = []
+    if not all(type(name) is str for name in own):
+        raise Break("dir() of an object, among whose attributes are others than strings")
+    return vm.world.mark_fresh([*{*own, *names_of_class(vm, kind)}])

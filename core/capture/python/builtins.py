@@ -267,10 +267,10 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return vm.world.mark_fresh(vm.native(sorted, _locals(vm, args, kwargs)))
-    if args and isinstance(args[0], (type, types.ModuleType)) and attributes.trusted(args[0]):
-        vm.world.assumptions.keep_private("dir() of a class or module")
-        return vm.world.mark_fresh(vm.native(dir, args[0]))
-    raise Break("dir() of an object")
+    if len(args) > 1 or kwargs:
+        raise Break("dir() of these arguments")
+    method = python_method(vm, args[0], "__dir__")
+    return vm.call(sorted, vm.call(method, args[0]) if method is not None else attributes.names_of(vm, args[0]))
 
 
 @special(globals)

@@ -17,7 +17,7 @@ import torch
 
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
-from jitney.capture.interpreter.iterators import OutsideIterator
+from jitney.capture.interpreter.iterators import VIEWS, OutsideIterator
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
@@ -47,7 +47,6 @@ DUNDERS = (
 
 C_METHOD = type(re.compile("").match)  # a bound method of C code that is told its class
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
-VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def expose(vm: Interpreter, value: Any) -> Any:
@@ -84,7 +83,7 @@ def held(vm: Interpreter, value: Any) -> Any:
 
 def is_transparent(vm: Interpreter, value: Any) -> bool:
     """May C code look into a value from outside, since guards hold what it sees there?"""
-    return isinstance(value, TRANSPARENT) or vm.world.set_orders.holds(value)
+    return isinstance(value, TRANSPARENT) or vm.world.set_orders.holds(value) or id(value) in vm.world.views
 
 
 def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:

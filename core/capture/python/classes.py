@@ -191,6 +191,24 @@ def class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any)
     return found
 
 
+def names_of_class(vm: Interpreter, kind: type) -> list[str]:
+    """What ``dir()`` lists of a class: the names that it and its bases have, which are guarded."""
+    world = vm.world
+    metas = [base for base in inspect.getmro(type(kind)) if not trusted(base)]
+    if any(name in vars(meta) for meta in metas for name in ("__dict__", "__bases__", "__getattribute__")):
+        raise Break(f"dir() of {kind.__qualname__}, whose metaclass says what it has")
+    if any(id(base) in vm.class_writes for base in kind.__mro__):
+        raise Break(f"dir() of {kind.__qualname__}, to which the frame has written")
+    world.guard_bases(kind)
+    for base in kind.__mro__:
+        if trusted(base):
+            world.assumptions.keep_private("dir() of a class")
+        elif base.__flags__ & HEAP and not world.is_fresh(base):
+            world.guard(world.const(base).step("dict_of"), "keys", [*vars(base)])
+    found: list[str] = vm.native(dir, kind)
+    return found
+
+
 def guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:
     """Guard that what an instance has instead of this class attribute comes first: a property would come before it.
 

@@ -415,7 +415,8 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         if isinstance(content, set):
             vm.world.set_orders.read(content)
         return iter(content)
-    readable = isinstance(value, (tuple, range, str, type)) or vm.world.set_orders.holds(value)
+    readable = isinstance(value, (tuple, range, str, type)) or id(value) in vm.world.views
+    readable = readable or vm.world.set_orders.holds(value)
     if record is not None and not readable:
         if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
             return iter(SequenceView(vm, value))

@@ -95,6 +95,8 @@ class World(GuardSet):
         self.class_steps: dict[int, int] = {}
         self.assumptions = Assumptions()
         self.set_orders = SetOrders()
+        self.views: dict[int, Any] = {}  # those of dictionaries from outside, as views of what capture has of them
+        self.viewed: set[int] = set()  # dictionaries that are read for a view of them
         self._wrappers: dict[type, Wrapper] = {}
 
     def forget_values(self) -> None:
@@ -104,7 +106,15 @@ class World(GuardSet):
                 source.seen = None
         for record in self.records.values():
             record.dict_record = record.owner = record.content = record.original = record.value = None
-        for table in (self.apart, self.records, self.fresh, self.consts, self.tracer.adopted, self.tracer.stand_ins):
+        for table in (
+            self.apart,
+            self.records,
+            self.fresh,
+            self.consts,
+            self.views,
+            self.tracer.adopted,
+            self.tracer.stand_ins,
+        ):
             table.clear()
         self.set_orders = SetOrders()
         self.tracer.kept.clear()

@@ -16,6 +16,7 @@ import torch
 
 from jitney._util.ownership import trusted
 from jitney.capture.interpreter.code import leaves_traces
+from jitney.capture.interpreter.iterators import VIEWS, base_of_table, parts
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA, SPECIAL_FORMS
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
@@ -182,6 +183,31 @@ def _frozenset(world: World, value: frozenset[Any], source: Source) -> Any:
     return _opaque(world, value, source)
 
 
+def _view(world: World, value: Any, source: Source) -> Any:
+    """A view of a dictionary: one of what capture has of that, in the place of this one."""
+    found = world.records.get(id(value))
+    made = _object(world, value, source)
+    record = world.records[id(value)] if found is None else found
+    if record.content is not None:
+        return record.content
+    (owner,) = parts(value)
+    inner = world.records.get(id(world.wrap(owner, source.step("parts").item(0))))
+    of_class = {"__module__", "__doc__"} <= dict.keys(owner)  # to whose namespace the frame may write otherwise
+    if inner is None or of_class or id(owner) in world.viewed:
+        return made
+    world.viewed.add(id(owner))  # it may hold the view
+    try:
+        content = world.content(inner)
+    except Break:
+        return made
+    finally:
+        world.viewed.remove(id(owner))
+    record.content = made = getattr(base_of_table(owner), VIEWS[type(value)])(content)
+    world.add(made, source)
+    world.views[id(made)] = made
+    return made
+
+
 def _slice(world: World, value: slice, source: Source) -> Any:
     world.guard(source, "type", slice)
     parts = [world.wrap(getattr(value, n), source.attr(n)) for n in ("start", "stop", "step")]
@@ -255,6 +281,7 @@ WRAPPERS: dict[type, Wrapper] = {
     tuple: _tuple,
     frozenset: _frozenset,
     slice: _slice,
+    **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys((torch.Tensor, torch.nn.Parameter), _tensor),
     **dict.fromkeys((np.ndarray, *SCALARS), _array),
 }
