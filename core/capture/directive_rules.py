@@ -21,15 +21,14 @@ from jitney.capture.directives import (
 )
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.binding import bind_arguments, closure_cells
-from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.interpreter.signals import Break
 from jitney.capture.marks import mark_allowed
 from jitney.capture.numpy.wrap_numpy import call_on_arrays
 from jitney.capture.python import attributes
-from jitney.capture.python.c_boundary import has_tensor
+from jitney.capture.python.c_boundary import has_tensor, in_python
 from jitney.capture.tables import Args, CodeHandler, FunctionTable, Kwargs
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.writes import writes
-from jitney.torch_compat import torch_private
 
 CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
@@ -87,22 +86,6 @@ def _is_unwritten(vm: Any, value: Any) -> bool:
         return _is_constant(value)
     records = map(vm.world.record_of, value.__mro__)
     return not any(record is not None and record.dirty for record in records)
-
-
-def in_python(vm: Any, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What the function itself returns, called now."""
-    paused = vm.watch is not None and vm.watch.pause()
-    entered = vm.witness.latest if vm.witness is not None else ""
-    try:
-        with torch_private.without_modes():
-            return fn(*args, **kwargs)
-    except Exception as error:
-        raise UserRaised(error) from None
-    finally:  # what the function enters is its own affair
-        if paused:
-            vm.watch.go_on()
-        if vm.witness is not None:
-            vm.witness.latest = entered
 
 
 def _is_constant(value: Any) -> bool:

@@ -31,10 +31,12 @@ from jitney.capture.python import attributes, classes, containers, type_slots
 from jitney.capture.python.c_boundary import (
     PLAIN,
     SYMBOLIC,
+    ask_abstract,
     caller,
     constant_key,
     demanded,
     expose,
+    looks_at_instances,
     plain_text,
     python_method,
     refuse_asking,
@@ -125,6 +127,7 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return vm.truth(vm.call(check, classes, value))
     if _asks_program_within(vm, classes, "__instancecheck__") or (kind in STAND_INS and type(classes) is tuple):
         return any(_isinstance(vm, [value, cls], {}) for cls in classes)
+    ask_abstract(vm, python_type(vm, value), classes)
     if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
         plain = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[kind]
         return vm.native(isinstance, plain, classes) or vm.native(isinstance, value, classes)
@@ -132,7 +135,8 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return bool(vm.native(issubclass, types.GeneratorType, classes))
     if kind in STAND_INS:
         own = kind is torch_private.FakeTensor and vm.native(issubclass, python_type(vm, value), classes)
-        return bool(own or vm.native(isinstance, value, classes)) and classes is not torch_private.FakeTensor
+        looks = kind is not torch_private.FakeTensor or looks_at_instances(classes)
+        return bool(own or (looks and vm.native(isinstance, value, classes)))
     if kind is Array:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
@@ -143,7 +147,7 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
             result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
             vm.world.guard(record.source, "instance", (classes, result))
             return result
-        if any(map(_looks_at_instances, others)) or type_slots.may_claim_class(kind):
+        if any(map(looks_at_instances, others)) or type_slots.may_claim_class(kind):
             raise Break("isinstance() asks a class about an object that was written to, where the write waits")
     _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
@@ -156,12 +160,6 @@ def _abstract_isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if vm.world.record_of(value) is not None and type_slots.may_claim_class(type(value)):
         raise Break("isinstance() asks an object from outside for its class")
     return _issubclass(vm, [python_type(vm, value), cls], {})
-
-
-def _looks_at_instances(cls: Any) -> bool:
-    """Does isinstance() ask it about the object? An abstract class looks at the object's class alone."""
-    check: Any = type(cls).__instancecheck__
-    return check not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
 
 
 def _check_of_program(vm: Interpreter, cls: Any, name: str) -> Any:
@@ -200,6 +198,7 @@ def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
             return vm.truth(vm.call(check, args[1], args[0]))
         if _asks_program_within(vm, args[1], "__subclasscheck__"):
             return any(_issubclass(vm, [args[0], cls], {}) for cls in args[1])
+        ask_abstract(vm, *args)
         _guard_derivation(vm, *args)
     return bool(vm.native(issubclass, *args))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import enum
 import functools
@@ -16,14 +17,18 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import HEAP, trusted
+from jitney.capture import original_functions
+from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import VIEWS, OutsideIterator
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
+from jitney.capture.world.writes import writes
+from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -358,3 +363,80 @@ def refuse_protocol(vm: Interpreter, what: str, *values: Any) -> None:
             raise Break(f"{what} of a weak reference")
         if not isinstance(value, (torch.Tensor, tuple)) and has_python_protocol(vm, value):
             raise Break(f"{what} of a {kind.__qualname__}, whose methods are written in Python")
+
+
+# ------------------------------------------------------------------ code of the program's that is to run in Python
+
+
+def in_python(vm: Any, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What the function itself returns, called now."""
+    paused = vm.watch is not None and vm.watch.pause()
+    entered = vm.witness.latest if vm.witness is not None else ""
+    try:
+        with torch_private.without_modes():
+            return fn(*args, **kwargs)
+    except Exception as error:
+        raise UserRaised(error) from None
+    finally:  # what the function enters is its own affair
+        if paused:
+            vm.watch.go_on()
+        if vm.witness is not None:
+            vm.witness.latest = entered
+
+
+def ask_abstract(vm: Interpreter, kind: type, classes: Any) -> None:
+    """Have abstract classes answer by the program's ``__subclasshook__``, natively, as Python does at this place.
+
+    ``ABCMeta`` keeps what they say, so whoever asks again, guards among them, enters no hook. Where one may change
+    something, or read what waits to be written, the graph breaks before it is asked.
+    """
+    for cls in each_class(classes):
+        if not is_abstract(cls):
+            if type(cls) is not type:
+                return
+            answer = issubclass(kind, cls)
+        elif _is_answered(kind, cls) or not (hooks := _hooks(cls)):
+            answer = issubclass(kind, cls)  # which enters no code of the program's
+        else:
+            waits = writes(vm)[0] or vm.class_writes or vm.tracer.mutates_inputs()
+            if waits or any(leaves_traces(hook.__code__) for hook in hooks):
+                raise Break(f"{hooks[0].__qualname__} may change something, or read what the frame has written")
+            answer = in_python(vm, issubclass, (kind, cls), {})
+        if answer:  # of the next in a tuple nobody asks
+            return
+
+
+def _is_answered(kind: type, cls: Any) -> bool:
+    """Does ``ABCMeta`` know the answer?"""
+    _, known, denied, version = vars(abc)["_get_dump"](cls)
+    key = weakref.ref(kind)
+    return key in known or (key in denied and version == abc.get_cache_token())
+
+
+def looks_at_instances(cls: Any) -> bool:
+    """Does isinstance() ask it about the object? An abstract class looks at the object's class alone."""
+    check: Any = type(cls).__instancecheck__
+    return check not in (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
+
+
+def is_abstract(cls: Any) -> bool:
+    """Is it a class of which ``ABCMeta`` says what is an instance, by the object's class alone?"""
+    meta: Any = type(cls)
+    own = meta.__subclasscheck__, meta.__instancecheck__
+    return isinstance(cls, type) and own == (abc.ABCMeta.__subclasscheck__, abc.ABCMeta.__instancecheck__)
+
+
+def _hooks(cls: Any) -> list[types.FunctionType]:
+    """The program's functions that say what is below an abstract class, or below those that are themselves below it."""
+    todo, seen, found = [cls], set[int](), list[types.FunctionType]()
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        hook = getattr(type.__getattribute__(one, "__subclasshook__"), "__func__", None)
+        for function in (hook, type(one).__subclasscheck__):
+            if isinstance(function, types.FunctionType) and not original_functions.trusted_function(function):
+                found.append(function)
+        todo += type.__subclasses__(one)
+    return found
