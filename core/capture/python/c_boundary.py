@@ -391,12 +391,12 @@ def ask_abstract(vm: Interpreter, kind: type, classes: Any) -> None:
     something, or read what waits to be written, the graph breaks before it is asked.
     """
     for cls in each_class(classes):
-        if not is_abstract(cls):
-            if type(cls) is not type:
-                return
+        if type(cls) is type:
             answer = issubclass(kind, cls)
+        elif not is_abstract(cls) or type(type.__getattribute__(cls, "__subclasses__")) is not types.BuiltinMethodType:
+            return  # the program's code says more than hooks do
         elif _is_answered(kind, cls) or not (hooks := _hooks(cls)):
-            answer = issubclass(kind, cls)  # which enters no code of the program's
+            answer = vm.native(issubclass, kind, cls)
         else:
             waits = writes(vm)[0] or vm.class_writes or vm.tracer.mutates_inputs()
             if waits or any(leaves_traces(hook.__code__) for hook in hooks):
