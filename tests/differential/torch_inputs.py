@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class Outcome:
 
 
 @config.patch(cache=False)
-def attempt(case: Case, backend: str) -> Outcome:
+def attempt(case: Case, backend: Any) -> Outcome:
     """Run a case eagerly, then compiled."""
     try:
         expected = _played(case, _as_it_is)
@@ -123,18 +124,18 @@ def _message(error: BaseException) -> str:
 # ---------------------------------------------------------------------------------------------------------- modules
 
 
-def module_cases() -> Iterator[Case]:
-    """Of all modules, in each dtype and mode."""
+def module_cases(names: str = ".*", kinds: str = ".*") -> Iterator[Case]:
+    """Of all modules, in each dtype and mode; or of those that match, by regular expressions for the whole of them."""
     torch_private.op_database()  # whose import leaves torch's flags as they are
     from torch.testing._internal.common_modules import module_db
 
-    for info in module_db:
+    for info in (info for info in module_db if re.fullmatch(names, info.name)):
         for dtype in DTYPES:
             if DTYPES[dtype] not in {*info.dtypes, torch.bfloat16}:
                 continue
             for mode in MODES:
-                for index, given in enumerate(_module_inputs(info, dtype, mode)):
-                    kind = f"{dtype} {mode}"
+                kind = f"{dtype} {mode}"
+                for index, given in enumerate(_module_inputs(info, dtype, mode) if re.fullmatch(kinds, kind) else []):
                     yield Case("modules", info.name, kind, index, _module_play(info, given, dtype, mode))
 
 
@@ -202,15 +203,15 @@ def _scene(module: nn.Module, result: Any, arguments: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- optimizers
 
 
-def optimizer_cases() -> Iterator[Case]:
-    """Of all optimizers, in each of the ways in which they go through their tensors."""
+def optimizer_cases(names: str = ".*", kinds: str = ".*") -> Iterator[Case]:
+    """Of all optimizers, in each of the ways in which they go through their tensors; or of those that match."""
     torch_private.op_database()
     from torch.testing._internal.common_optimizers import optim_db
 
-    for info in optim_db:
+    for info in (info for info in optim_db if re.fullmatch(names, info.name)):
         for index, given in enumerate(info.optim_inputs_func(device="cpu")):
             for way in ("default", "foreach", "fused", "capturable"):
-                kwargs = _optimizer_arguments(info, given, way)
+                kwargs = _optimizer_arguments(info, given, way) if re.fullmatch(kinds, way) else None
                 if kwargs is not None:
                     yield Case("optimizers", info.name, way, index, _optimizer_play(info, kwargs))
 
@@ -254,3 +255,6 @@ def _optimizer_play(info: Any, kwargs: dict[str, Any]) -> Callable[[Compile, boo
         return scenes
 
     return play
+
+
+TABLES: dict[str, Callable[[str, str], Iterator[Case]]] = {"modules": module_cases, "optimizers": optimizer_cases}
