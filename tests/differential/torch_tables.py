@@ -63,16 +63,18 @@ class Work:
     Args:
         backend: its name, or MODULE:OBJECT.
         patience: seconds after which a case counts as hanging.
+        fresh: is nothing left of what the cases before it have compiled?
     """
 
     backend: str
     patience: float
+    fresh: bool = True
 
     def run(self, task: Task) -> Iterator[Outcome]:
         """The outcome of a case, in this process."""
         cases = TABLES[task.table](re.escape(task.name), re.escape(task.kind))
         case = next(case for case in cases if case.index == task.index)
-        yield attempt(case, load_backend(self.backend, "torch-tables"))
+        yield attempt(case, load_backend(self.backend, "torch-tables"), self.fresh)
 
     def lost(self, task: Task, reason: str) -> Outcome:
         """The outcome of a case whose process is no more."""
@@ -115,6 +117,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of their order (%(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="when to end (when all has been tried)")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds for one case (%(default)s)")
+    parser.add_argument("--shared", action="store_true", help="class by class, whose cases find each other's code")
     parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
     parser.add_argument("--known", type=Path, default=Path(__file__).with_name("torch_tables_known.toml"))
     parser.add_argument("--out", type=Path, default=Path("build/torch_tables.json"), help="(%(default)s)")
@@ -138,7 +141,8 @@ def tasks_of(options: argparse.Namespace) -> list[Task]:
     if not found:
         raise ValueError(f"--names {options.names!r} --kinds {options.kinds!r}: no such case")
     random.Random(options.seed).shuffle(found)
-    return found[: max(1, round(options.fraction * len(found)))]
+    chosen = found[: max(1, round(options.fraction * len(found)))]
+    return sorted(chosen, key=lambda task: (task.table, task.name)) if options.shared else chosen
 
 
 def collect(
@@ -148,7 +152,7 @@ def collect(
     outcomes: dict[Task, Outcome] = {}
     end = time.monotonic() + options.seconds
     columns = (TextColumn("{task.description:<44.44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    work = Work(options.backend, options.patience)
+    work = Work(options.backend, options.patience, not options.shared)
     with (
         Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as progress,
         contextlib.closing(run_tasks(tasks, work, options.jobs)) as results,
@@ -178,17 +182,8 @@ def news(outcomes: Sequence[Outcome], known: Sequence[Known], backend: str) -> l
 
 def print_rates(outcomes: dict[Task, Outcome], known: Sequence[Known], backend: str) -> None:
     """Of each table, dtype and mode how many cases eager passes, and what became of them compiled."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in (
-        "",
-        "eager\npasses",
-        "same",
-        "",
-        "last\nbit too",
-        "graph\nbreaks",
-        "known\nfailures",
-        "new\nfailures",
-    ):
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for title in ("", "cases", "eager\nruns", "same", "to the\nbit", "graph\nbreaks", "known", "new"):
         table.add_column(title, justify="right" if title else "left", no_wrap=True)
     groups: dict[str, list[Outcome]] = {}
     for task, outcome in outcomes.items():
@@ -198,7 +193,7 @@ def print_rates(outcomes: dict[Task, Outcome], known: Sequence[Known], backend: 
         same = [o for o in some if not o.failure]
         fresh = news(some, known, backend)
         old = len(some) - len(same) - len(fresh)
-        counts = (len(some), len(same), percent(len(same), len(some)), percent(sum(o.exact for o in some), len(some)))
+        counts = (len(every), len(some), percent(len(same), len(some)), percent(sum(o.exact for o in some), len(some)))
         table.add_row(title, *map(str, (*counts, sum(bool(o.breaks) for o in some), old, len(fresh))))
     console.print(table)
     reasons = Counter(plain(reason) for o in outcomes.values() for reason in set(o.breaks))
