@@ -34,7 +34,7 @@ def run(tmp_path: Path, backend: str, names: str, kinds: str, *more: str) -> tup
 
 @pytest.mark.slow
 def test_cases_of_both_tables_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, outcomes = run(tmp_path, "aot_eager", "nn.GELU|SGD", "float32 eval|fused", "--fraction", "0.3")
+    status, outcomes = run(tmp_path, "aot_eager", "nn.GELU|SGD", "float32 eval|fused", "--fraction", "0.3", "--shared")
     assert status == 0 and [o for o in outcomes if o["failure"]] == []
     said = capsys.readouterr().out
     assert "0 new failures" in said and "optimizers fused" in said
