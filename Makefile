@@ -28,7 +28,7 @@ ECOSYSTEM := $(VENV)-ecosystem
 LIBRARIES := $(ECOSYSTEM)/.installed
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz faults cpython test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo torch-tables fuzz faults cpython test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -101,6 +101,10 @@ bench-breadth-gpu: $(READY)
 # torch's OpInfo database through a backend, some 20 minutes with two processes: make opinfo BACKEND=llvm_cpu OPINFO="--ops 'linalg_.*'"
 opinfo: $(READY)
 	$(BIN)/python benchmarks/opinfo.py --backend $(BACKEND) --jobs $(JOBS) $(OPINFO)
+
+# torch's tables of modules and optimizers, 16,500 cases, hours: make torch-tables BACKEND=llvm_cpu TABLES="--fraction 0.1 --seed 7"
+torch-tables: $(READY)
+	$(BIN)/python tests/differential/torch_tables.py --backend $(BACKEND) --jobs $(JOBS) $(TABLES)
 
 # Generated programs on every backend that runs on the CPU; what fails is written to build/fuzz: make fuzz MINUTES=5
 fuzz: $(READY)

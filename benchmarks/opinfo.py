@@ -26,7 +26,8 @@ from jitney_testing.opinfo.case import Outcome
 from jitney_testing.opinfo.known_failures import EVERYWHERE, Known, read_known, stale, unexpected
 from jitney_testing.opinfo.samples import DTYPES, VARIANTS, Choice, Variant, operators
 from jitney_testing.opinfo.tally import Tally, percent, plain, tallies
-from jitney_testing.opinfo.workers import Plan, Task, run_tasks
+from jitney_testing.opinfo.workers import Plan, Task
+from jitney_testing.task_pool import run_tasks
 
 TESTS = Path(__file__).parent.parent / "tests"
 

@@ -7,7 +7,7 @@ import pytest
 
 from jitney_testing.opinfo.known_failures import EVERYWHERE, read_known, unexpected
 from jitney_testing.opinfo.samples import Choice, calls, operators
-from jitney_testing.opinfo.workers import Plan, run_task
+from jitney_testing.opinfo.workers import Plan
 
 TESTS = Path(__file__).parent.parent
 KNOWN = read_known(EVERYWHERE)
@@ -30,7 +30,7 @@ def test_samples_do_what_they_do_in_eager(shard):
     outcomes = []
     for i, name in enumerate(operators()[shard::SHARDS]):
         dtype = ("float32", "float64")[i % 2]
-        outcomes += run_task((name, dtype), PLAN)
+        outcomes += PLAN.run((name, dtype))
     assert len(outcomes) > 20
     assert sum("forward" in o.coverage.halves or "inference" in o.coverage.halves for o in outcomes) > 10
     assert [f"{o.case}: {o.failure}" for o in unexpected(outcomes, KNOWN)] == []

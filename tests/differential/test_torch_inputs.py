@@ -35,6 +35,14 @@ def test_a_backend_that_is_wrong_is_noticed() -> None:
     assert torch_inputs.attempt(case, wrong).failure.startswith("values")
 
 
+@pytest.mark.parametrize("name", ["nn.Linear", "nn.LayerNorm", "nn.Conv1d"])
+def test_gradients_that_are_wrong_are_noticed(name: str) -> None:
+    """Which they are only if float64's come from the same tangents."""
+    wrong, _ = WRONG["wrong_in_backward"]
+    case = next(torch_inputs.module_cases(name, "float32 train"))
+    assert torch_inputs.attempt(case, wrong).failure.startswith("values")
+
+
 def _same(cases: list[torch_inputs.Case], backend: str) -> None:
     assert cases
     flags = torch.backends.flags_frozen()

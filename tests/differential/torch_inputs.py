@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -75,8 +76,8 @@ class Outcome:
 
 
 @config.patch(cache=False)
-def attempt(case: Case, backend: str) -> Outcome:
-    """Run a case eagerly, then compiled."""
+def attempt(case: Case, backend: Any, fresh: bool = True) -> Outcome:
+    """Run a case eagerly, then compiled; unless ``fresh`` beside what cases before it have compiled."""
     try:
         expected = _played(case, _as_it_is)
     except Exception as error:
@@ -88,11 +89,14 @@ def attempt(case: Case, backend: str) -> Outcome:
     except Exception as error:
         return Outcome(str(case), "", f"raises {_message(error)}", False, _breaks(coverage))
     finally:
-        reset()
+        if fresh:
+            reset()
     wrong = difference(expected, found, "", strides=True)
     if wrong is not None and wrong.kind == "values":
         with contextlib.suppress(Exception):
-            if as_good(expected, found, _played(case, _as_it_is, True)):
+            truth = _played(case, _as_it_is, True)
+            drawn_alike = same_bits(expected[1], truth[1])  # else it is about other random numbers
+            if drawn_alike and as_good(expected, found, truth):
                 wrong = difference(expected, found, "", values=False)
     failure = f"{wrong.kind}: {wrong.detail}" if wrong is not None else ""
     if coverage.failed and not failure:
@@ -123,18 +127,18 @@ def _message(error: BaseException) -> str:
 # ---------------------------------------------------------------------------------------------------------- modules
 
 
-def module_cases() -> Iterator[Case]:
-    """Of all modules, in each dtype and mode."""
+def module_cases(names: str = ".*", kinds: str = ".*") -> Iterator[Case]:
+    """Of all modules, in each dtype and mode; or of those that match, by regular expressions for the whole of them."""
     torch_private.op_database()  # whose import leaves torch's flags as they are
     from torch.testing._internal.common_modules import module_db
 
-    for info in module_db:
+    for info in (info for info in module_db if re.fullmatch(names, info.name)):
         for dtype in DTYPES:
             if DTYPES[dtype] not in {*info.dtypes, torch.bfloat16}:
                 continue
             for mode in MODES:
-                for index, given in enumerate(_module_inputs(info, dtype, mode)):
-                    kind = f"{dtype} {mode}"
+                kind = f"{dtype} {mode}"
+                for index, given in enumerate(_module_inputs(info, dtype, mode) if re.fullmatch(kinds, kind) else []):
                     yield Case("modules", info.name, kind, index, _module_play(info, given, dtype, mode))
 
 
@@ -166,7 +170,7 @@ def _module_play(info: Any, given: Any, dtype: str, mode: Mode) -> Callable[[Com
                 args, kwargs = wide((args, kwargs))
             with torch.set_grad_enabled(mode != "inference"), _without_nested_tensors(kwargs):
                 result = run(*args, **kwargs)
-            scenes.append(_scene(module, result, (args, kwargs)))
+            scenes.append(_scene(module, result, (args, kwargs), DTYPES[dtype]))
         return scenes
 
     return play
@@ -183,12 +187,13 @@ def _without_nested_tensors(kwargs: dict[str, Any]) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _scene(module: nn.Module, result: Any, arguments: Any) -> Any:
-    """What a call has left, gradients included."""
+def _scene(module: nn.Module, result: Any, arguments: Any, dtype: torch.dtype) -> Any:
+    """What a call has left, gradients included. Tangents are drawn in ``dtype``: double ones are other numbers."""
     picture: dict[str, Any] = {"result": copied(result)}
     outs = [t for t in tensors(result) if t.requires_grad]
     if outs:
-        torch.autograd.backward(outs, [t.to(o.dtype) for t, o in zip(fresh_tangents(outs), outs, strict=True)])
+        drawn = fresh_tangents([o.to(dtype) for o in outs])
+        torch.autograd.backward(outs, [t.to(o.dtype) for t, o in zip(drawn, outs, strict=True)])
     picture["arguments"] = copied(arguments)
     picture["gradients"] = [t.grad for t in tensors(arguments) if t.is_leaf]
     names = dict(module.named_parameters())
@@ -202,15 +207,15 @@ def _scene(module: nn.Module, result: Any, arguments: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- optimizers
 
 
-def optimizer_cases() -> Iterator[Case]:
-    """Of all optimizers, in each of the ways in which they go through their tensors."""
+def optimizer_cases(names: str = ".*", kinds: str = ".*") -> Iterator[Case]:
+    """Of all optimizers, in each of the ways in which they go through their tensors; or of those that match."""
     torch_private.op_database()
     from torch.testing._internal.common_optimizers import optim_db
 
-    for info in optim_db:
+    for info in (info for info in optim_db if re.fullmatch(names, info.name)):
         for index, given in enumerate(info.optim_inputs_func(device="cpu")):
             for way in ("default", "foreach", "fused", "capturable"):
-                kwargs = _optimizer_arguments(info, given, way)
+                kwargs = _optimizer_arguments(info, given, way) if re.fullmatch(kinds, way) else None
                 if kwargs is not None:
                     yield Case("optimizers", info.name, way, index, _optimizer_play(info, kwargs))
 
@@ -254,3 +259,6 @@ def _optimizer_play(info: Any, kwargs: dict[str, Any]) -> Callable[[Compile, boo
         return scenes
 
     return play
+
+
+TABLES: dict[str, Callable[[str, str], Iterator[Case]]] = {"modules": module_cases, "optimizers": optimizer_cases}

@@ -1,9 +1,10 @@
-"""Backends that take their process down, on purpose."""
+"""Backends that take their process down, or hang, on purpose."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,14 +13,15 @@ from torch import fx
 from jitney.backends import Backend, CompileRequest
 
 
-def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Any:
-    """Crashes where a graph negates."""
-    deadly = any(node.target is torch.ops.aten.neg.default for node in graph.graph.nodes)
+def _where_it_negates(happens: Callable[[], Any]) -> Any:
+    """A backend's function, by which something happens where a graph negates."""
 
-    def compiled(*given: Any) -> Any:
-        return ctypes.string_at(0) if deadly else graph.forward(*given)
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Any:
+        deadly = any(node.target is torch.ops.aten.neg.default for node in graph.graph.nodes)
+        return lambda *given: happens() if deadly else graph.forward(*given)
 
-    return compiled
+    return compile_graph
 
 
-crashes = Backend("crashes", compile_graph, level="aten")
+crashes = Backend("crashes", _where_it_negates(lambda: ctypes.string_at(0)), level="aten")
+hangs = Backend("hangs", _where_it_negates(lambda: time.sleep(1000)), level="aten")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jitney.errors import InvalidOption
 from jitney_testing.opinfo.case import Outcome
 
 # What fails with every backend that takes ATen graphs, since the core decides it.
 EVERYWHERE = Path(__file__).with_name("known_cases.toml")
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,26 @@ def read_known(path: Path) -> list[Known]:
     """The entries of a TOML file with an array of tables ``known``.
 
     Raises:
-        InvalidOption: an entry lacks ``op`` or ``reason``, has a key that means nothing, or a value that is no text.
+        InvalidOption: as for ``read_entries``.
+    """
+    return read_entries(path, Known)
+
+
+def read_entries(path: Path, kind: type[Entry]) -> list[Entry]:
+    """The tables of the array ``known`` of a TOML file, each a dataclass whose fields are text.
+
+    Raises:
+        InvalidOption: an entry lacks a field without a default, has a key that means nothing, or a value that is no
+            text.
     """
     entries: list[dict[str, Any]] = tomllib.loads(path.read_text()).get("known", [])
+    needed = {f.name for f in fields(kind) if f.default is MISSING}  # type: ignore[arg-type]
     for entry in entries:
-        unknown = set(entry) - set(Known.__dataclass_fields__)
-        missing = {"op", "reason"} - set(entry)
-        if unknown or missing or not all(isinstance(value, str) and value for value in entry.values()):
-            raise InvalidOption(f"{path.name}: an entry with op and reason, all text, was expected: {entry}")
-    return [Known(**entry) for entry in entries]
+        unknown = set(entry) - {f.name for f in fields(kind)}  # type: ignore[arg-type]
+        if unknown or needed - set(entry) or not all(isinstance(value, str) and value for value in entry.values()):
+            wanted = " and ".join(sorted(needed))
+            raise InvalidOption(f"{path.name}: an entry with {wanted}, all text, was expected: {entry}")
+    return [kind(**entry) for entry in entries]
 
 
 def unexpected(outcomes: Iterable[Outcome], known: Iterable[Known]) -> list[Outcome]:
