@@ -1,8 +1,9 @@
 """Call-through: code that must run in Python as it is, rewritten so that each call site goes through the compiler.
 
 Before each call the rewritten code swaps the callee on its stack for what ``CallThrough`` answers: a dispatcher for a
-function worth compiling, the callee itself for anything else. The call instruction stays the user's own, in the user's
-own frame: ``super()``, ``locals()``, ``sys._getframe()``, warnings and tracebacks see what they always see.
+function worth compiling, a library's wrapper of one rewritten likewise, the callee itself for anything else. The call
+instruction stays the user's own, in the user's own frame: ``super()``, ``locals()``, ``sys._getframe()``, warnings and
+tracebacks see what they always see.
 """
 
 from __future__ import annotations
