@@ -601,7 +601,8 @@ PRIVATE = {
     "the order of a set": "def fn(x):\n    for k in {'a', 'bb', 'ccc'}: x = x * 2 + len(k)\n    return x\n",
     "co_firstlineno: where code is written": "def inner(): ...\ndef fn(x): return x + inner.__code__.co_firstlineno\n",
     "what find_spec finds": "from importlib.util import find_spec\ndef fn(x): return x + (find_spec('none') is None)\n",
-    "dir() of a class or module": "import math\ndef fn(x): return x + len(dir(math))\n",
+    "dir() of a module": "import math\ndef fn(x): return x + len(dir(math))\n",
+    "dir() of a class": "class C: pass\ndef fn(x): return x + len(dir(C))\n",
 }
 
 
