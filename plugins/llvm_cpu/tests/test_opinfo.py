@@ -10,7 +10,7 @@ import pytest
 
 from jitney_testing.opinfo.known_failures import EVERYWHERE, read_known, unexpected
 from jitney_testing.opinfo.samples import DTYPES, Choice, operators
-from jitney_testing.opinfo.workers import Plan, run_task
+from jitney_testing.opinfo.workers import Plan
 
 TESTS = Path(__file__).parents[3] / "tests"
 KNOWN = read_known(EVERYWHERE) + read_known(TESTS / "opinfo_known_llvm_cpu.toml")
@@ -32,7 +32,7 @@ def no_logging() -> Iterator[None]:
 def test_samples_do_what_they_do_in_eager(shard: int) -> None:
     outcomes = []
     for i, name in enumerate(operators()[shard::SHARDS]):
-        outcomes += run_task((name, list(DTYPES)[i % len(DTYPES)]), PLAN)
+        outcomes += PLAN.run((name, list(DTYPES)[i % len(DTYPES)]))
     assert len(outcomes) > 20
     assert sum("forward" in o.coverage.halves or "inference" in o.coverage.halves for o in outcomes) > 10
     assert [f"{o.case}: {o.failure}" for o in unexpected(outcomes, KNOWN)] == []

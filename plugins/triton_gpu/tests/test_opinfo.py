@@ -12,7 +12,7 @@ import torch
 from jitney import events
 from jitney_testing.opinfo.known_failures import EVERYWHERE, read_known, unexpected
 from jitney_testing.opinfo.samples import DTYPES, Choice, operators
-from jitney_testing.opinfo.workers import Plan, run_task
+from jitney_testing.opinfo.workers import Plan
 
 TESTS = Path(__file__).parents[3] / "tests"
 KNOWN = read_known(EVERYWHERE) + read_known(TESTS / "opinfo_known_triton_gpu.toml")
@@ -36,6 +36,6 @@ def test_samples_do_what_they_do_in_eager(shard: int, device: torch.device) -> N
     kernels = []
     for i, name in enumerate(operators()[shard::SHARDS]):
         with events.listen(lambda e: kernels.append(e.kernels) if isinstance(e, events.Lowered) else None):
-            outcomes += run_task((name, list(DTYPES)[i % len(DTYPES)]), plan)
+            outcomes += plan.run((name, list(DTYPES)[i % len(DTYPES)]))
     assert len(outcomes) > 20 and sum(count > 0 for count in kernels) > 10
     assert [f"{o.case}: {o.failure}" for o in unexpected(outcomes, KNOWN)] == []
