@@ -25,13 +25,15 @@ def test_optimizers(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_losses_of_one_sample_without_a_batch(backend: str) -> None:
     names = ("MultiLabelMarginLoss", "MultiMarginLoss")
-    cases = [c for c in torch_inputs.module_cases() if c.name.endswith(names) and c.kind == "float32 inference"]
+    cases = [
+        c for c in torch_inputs.module_cases() if c.place.name.endswith(names) and c.place.kind == "float32 inference"
+    ]
     _same(cases, backend)
 
 
 def test_a_backend_that_is_wrong_is_noticed() -> None:
     wrong, _ = WRONG["off_by_a_percent"]
-    case = next(c for c in torch_inputs.module_cases() if c.name == "nn.GELU" and c.kind == "float32 train")
+    case = next(c for c in torch_inputs.module_cases() if c.place.name == "nn.GELU" and c.place.kind == "float32 train")
     assert torch_inputs.attempt(case, wrong).failure.startswith("values")
 
 

@@ -35,25 +35,39 @@ Compile = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Case:
-    """Something of torch's tables to be tried. Equal in every process, given one version of torch.
+class Place:
+    """Where something to be tried stands in torch's tables: the same in every process, given one version of torch.
 
     Args:
         table: ``modules`` or ``optimizers``.
         name: of the class.
         kind: of a module the dtype and mode; of an optimizer how its tensors are gone through.
         index: the input's position among those of the class.
-        play: runs it, given what compiles; ``True`` asks for double precision.
     """
 
     table: str
     name: str
     kind: str
     index: int
-    play: Callable[[Compile, bool], Any] = field(compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.table}: {self.name} {self.kind} #{self.index}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something of torch's tables to be tried.
+
+    Args:
+        place: where it stands.
+        play: runs it, given what compiles; ``True`` asks for double precision.
+    """
+
+    place: Place
+    play: Callable[[Compile, bool], Any] = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return str(self.place)
 
 
 @dataclass(frozen=True)
@@ -139,7 +153,7 @@ def module_cases(names: str = ".*", kinds: str = ".*") -> Iterator[Case]:
             for mode in MODES:
                 kind = f"{dtype} {mode}"
                 for index, given in enumerate(_module_inputs(info, dtype, mode) if re.fullmatch(kinds, kind) else []):
-                    yield Case("modules", info.name, kind, index, _module_play(info, given, dtype, mode))
+                    yield Case(Place("modules", info.name, kind, index), _module_play(info, given, dtype, mode))
 
 
 def _module_inputs(info: Any, dtype: str, mode: Mode) -> list[Any]:
@@ -217,7 +231,7 @@ def optimizer_cases(names: str = ".*", kinds: str = ".*") -> Iterator[Case]:
             for way in ("default", "foreach", "fused", "capturable"):
                 kwargs = _optimizer_arguments(info, given, way) if re.fullmatch(kinds, way) else None
                 if kwargs is not None:
-                    yield Case("optimizers", info.name, way, index, _optimizer_play(info, kwargs))
+                    yield Case(Place("optimizers", info.name, way, index), _optimizer_play(info, kwargs))
 
 
 def _optimizer_arguments(info: Any, given: Any, way: str) -> dict[str, Any] | None:

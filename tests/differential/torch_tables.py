@@ -27,7 +27,7 @@ TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
 import torch  # noqa: E402
-from differential.torch_inputs import TABLES, Outcome, attempt  # noqa: E402
+from differential.torch_inputs import TABLES, Outcome, Place, attempt  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.markup import escape  # noqa: E402
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
@@ -44,19 +44,6 @@ console = Console()
 
 
 @dataclass(frozen=True)
-class Task:
-    """One case by its place in the table, as another process finds it: fields as those of ``Case``."""
-
-    table: str
-    name: str
-    kind: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.table}: {self.name} {self.kind} #{self.index}"
-
-
-@dataclass(frozen=True)
 class Work:
     """What is done with each case.
 
@@ -70,13 +57,13 @@ class Work:
     patience: float
     fresh: bool = True
 
-    def run(self, task: Task) -> Iterator[Outcome]:
+    def run(self, task: Place) -> Iterator[Outcome]:
         """The outcome of a case, in this process."""
         cases = TABLES[task.table](re.escape(task.name), re.escape(task.kind))
-        case = next(case for case in cases if case.index == task.index)
+        case = next(case for case in cases if case.place == task)
         yield attempt(case, load_backend(self.backend, "torch-tables"), self.fresh)
 
-    def lost(self, task: Task, reason: str) -> Outcome:
+    def lost(self, task: Place, reason: str) -> Outcome:
         """The outcome of a case whose process is no more."""
         return Outcome(str(task), failure=f"lost: {reason}")
 
@@ -124,7 +111,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def tasks_of(options: argparse.Namespace) -> list[Task]:
+def tasks_of(options: argparse.Namespace) -> list[Place]:
     """The cases that were asked for, in the order drawn by the seed.
 
     Raises:
@@ -133,11 +120,7 @@ def tasks_of(options: argparse.Namespace) -> list[Task]:
     names = options.tables.split(",")
     if unknown := set(names) - set(TABLES):
         raise ValueError(f"--tables: no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
-    found = [
-        Task(case.table, case.name, case.kind, case.index)
-        for table in names
-        for case in TABLES[table](options.names, options.kinds)
-    ]
+    found = [case.place for table in names for case in TABLES[table](options.names, options.kinds)]
     if not found:
         raise ValueError(f"--names {options.names!r} --kinds {options.kinds!r}: no such case")
     random.Random(options.seed).shuffle(found)
@@ -146,10 +129,10 @@ def tasks_of(options: argparse.Namespace) -> list[Task]:
 
 
 def collect(
-    tasks: Sequence[Task], options: argparse.Namespace, known: Sequence[Known]
-) -> tuple[dict[Task, Outcome], bool]:
+    tasks: Sequence[Place], options: argparse.Namespace, known: Sequence[Known]
+) -> tuple[dict[Place, Outcome], bool]:
     """All outcomes, and whether Ctrl-C ended the run. Failures that nobody knew are printed as they come."""
-    outcomes: dict[Task, Outcome] = {}
+    outcomes: dict[Place, Outcome] = {}
     end = time.monotonic() + options.seconds
     columns = (TextColumn("{task.description:<44.44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     work = Work(options.backend, options.patience, not options.shared)
@@ -180,7 +163,7 @@ def news(outcomes: Sequence[Outcome], known: Sequence[Known], backend: str) -> l
     return [o for o in outcomes if o.failure and not any(entry.covers(o, backend) for entry in known)]
 
 
-def print_rates(outcomes: dict[Task, Outcome], known: Sequence[Known], backend: str) -> None:
+def print_rates(outcomes: dict[Place, Outcome], known: Sequence[Known], backend: str) -> None:
     """Of each table, dtype and mode how many cases eager passes, and what became of them compiled."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for title in ("", "cases", "eager\nruns", "same", "to the\nbit", "graph\nbreaks", "known", "new"):
@@ -201,7 +184,7 @@ def print_rates(outcomes: dict[Task, Outcome], known: Sequence[Known], backend: 
         console.print(f"{count} cases: {reason}", highlight=False, markup=False)
 
 
-def save(path: Path, outcomes: dict[Task, Outcome], about: dict[str, Any]) -> None:
+def save(path: Path, outcomes: dict[Place, Outcome], about: dict[str, Any]) -> None:
     """Every outcome that is not a plain pass."""
     rows = [dataclasses.asdict(o) for o in outcomes.values() if o.failure or o.breaks or o.eager_raises or not o.exact]
     path.parent.mkdir(parents=True, exist_ok=True)

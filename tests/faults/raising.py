@@ -90,8 +90,8 @@ def with_hook(name: str, error: type[Exception], suppressed: bool) -> Iterator[s
     expected = step(copy.deepcopy(module), x)
     weights, before = copy.deepcopy(module.state_dict()), state()
     extension, asked = used(name, error)
-    neighbour_events: list[str] = []
-    neighbour = SimpleNamespace(jitney_observe=hookimpl(lambda event: neighbour_events.append(type(event).__name__)))
+    heard: list[object] = []
+    neighbour = SimpleNamespace(jitney_observe=hookimpl(lambda event: heard.append(event)))
     registry.register_extension(neighbour, "neighbour")
     registry.register_extension(extension, NAME)
     settings: dict[str, Any] = {"suppress_errors": suppressed}
@@ -115,6 +115,8 @@ def with_hook(name: str, error: type[Exception], suppressed: bool) -> Iterator[s
             yield f"{name}: nothing names the extension: {told!r}"
         if not asked and name not in NOT_IN_A_CALL:
             yield f"{name}: was not asked"
+        if not heard and name not in BEFORE_EVENTS:
+            yield f"{name}: another extension was told nothing"
         if state() != before:
             yield f"{name}: the state is {state()}, it was {before}"
     except Exception as found:
@@ -132,6 +134,9 @@ def with_hook(name: str, error: type[Exception], suppressed: bool) -> Iterator[s
 
 # Not asked in such a call: see test_extension_calls.py and test_extensions.py in tests/backends.
 NOT_IN_A_CALL = ("jitney_bisect", "jitney_capture_failed", "jitney_options")
+
+# Asked before a call does anything of which others could be told.
+BEFORE_EVENTS = ("jitney_settings", "jitney_wrap_module")
 
 
 def out_of_memory(at: int, error: type[Exception], backend: str) -> tuple[bool, list[str]]:
@@ -241,15 +246,15 @@ def main(argv: list[str] | None = None) -> int:
                 faults += with_hook(name, ZeroDivisionError, suppressed)
         print(f"hooks: {len(hooks())}, each twice")
         for error in (MemoryError, torch.OutOfMemoryError):
-            at = 1
+            tried = 0
             while True:
-                reached, found = out_of_memory(at, error, options.backend)
+                reached, found = out_of_memory(1 + tried * options.every, error, options.backend)
                 if not reached:
                     break
                 faults += found
-                at += options.every
+                tried += 1
             faults += backend_out_of_memory(error)
-            print(f"{error.__name__}: at {at // options.every} operations, {options.backend}")
+            print(f"{error.__name__}: at {tried} operations, {options.backend}")
     for _ in range(options.ends):
         faults += endings()
     print(f"ends of processes: {3 * options.ends}", f"{len(faults)} faults", *faults, sep="\n")

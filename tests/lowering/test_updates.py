@@ -336,16 +336,7 @@ def test_new_values_wait_for_all_operators() -> None:
         return (first @ x) @ x
 
     def filled(fn: Callable[..., Any], args: tuple[Any, ...]) -> set[str]:
-        found: list[Schedule] = []
-
-        def compile_graph(graph: Any, inputs: Any, request: Any) -> Callable[..., Any]:
-            found.append(schedule(lower(graph, inputs, updates=request.updates), request.updates))
-            found[0].verify()
-            return graph.forward
-
-        backend = Backend("noting", compile_graph, level="aten", decompositions=decompositions())
-        jitney.compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args)
-        return set(found[0].filled.values())
+        return set(scheduled(fn, args).filled.values())
 
     weights = [torch.randn(4, 4) for _ in range(3)]
     assert filled(step, (torch.randn(4, 4), *weights)) == {"in1", "in2", "in3"}
