@@ -16,6 +16,7 @@ from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.tensor import Shape, Tensor, corner, count, variables
 from jitney_lowering.index import Index
+from jitney_lowering.ir.index_value import with_index_values
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Load, Position, Value, constant, position, walk
 from jitney_lowering.rules.promotion import opmath
@@ -37,9 +38,9 @@ def gather(call: Call) -> Tensor:
     x, dim, at_index, _ = call.args
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size) and len(x.size) == len(at_index.size), "a single element")
-    prepare(call, x, [dim], call.size)
+    source = prepare(call, x, [dim], call.size)
     picks = of_dimension(call, at_index, dim, x.size[dim], depends(x, dim))
-    return call.result(lambda at: x.load((*at[:dim], picks.at(at), *at[dim + 1 :])))
+    return call.result(lambda at: source.load((*at[:dim], picks.at(at), *at[dim + 1 :])))
 
 
 @gathers(aten.index_select.default)
@@ -48,12 +49,12 @@ def index_select(call: Call) -> Tensor:
     x, dim, row = call.args
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size), "a single element")
-    prepare(call, x, [dim], call.size)
+    source = prepare(call, x, [dim], call.size)
     text = "index out of range in self"
     picks = Picks(call.builder, row, x.size[dim], text, IndexError, used=depends(x, dim))
 
     def element(at: Shape) -> Value:
-        return x.load((*at[:dim], picks.at((at[dim],) if row.size else ()), *at[dim + 1 :]))
+        return source.load((*at[:dim], picks.at((at[dim],) if row.size else ()), *at[dim + 1 :]))
 
     return call.result(element)
 
@@ -62,10 +63,10 @@ def index_select(call: Call) -> Tensor:
 def embedding(call: Call) -> Tensor:
     """A row of the table for each index."""
     table, rows, *_ = call.args
-    prepare(call, table, [0], call.size)
+    source = prepare(call, table, [0], call.size)
     text = "index out of range in self"
     picks = Picks(call.builder, rows, table.size[0], text, IndexError, used=depends(table, 0))
-    return call.result(lambda at: table.load((picks.at(at[:-1]), at[-1])))
+    return call.result(lambda at: source.load((picks.at(at[:-1]), at[-1])))
 
 
 @gathers(aten.take.default)
@@ -73,10 +74,10 @@ def take(call: Call) -> Tensor:
     """Elements by their number in row-major order."""
     x, places = call.args
     flat = reshaped(x, (count(x.size),))
-    prepare(call, flat, [0], call.size)
+    source = prepare(call, flat, [0], call.size)
     text, used = "out of range: take", depends(flat, 0)
     picks = Picks(call.builder, places, flat.size[0], text, IndexError, wraps=True, used=used)
-    return call.result(lambda at: flat.load((picks.at(at),)))
+    return call.result(lambda at: source.load((picks.at(at),)))
 
 
 @gathers(aten.index.Tensor, aten._unsafe_index.Tensor)
@@ -86,9 +87,9 @@ def index(call: Call) -> Tensor:
     dims = [d for d, i in enumerate(indices) if i is not None]
     call.refuse_unless(all(indices[d].dtype in INDICES for d in dims), "chosen by truth values")
     call.refuse_unless(bool(dims), "no indices")
-    prepare(call, x, dims, call.size)
+    source = prepare(call, x, dims, call.size)
     found = indexed(call, x.size, indices, call.size, {d for d in dims if not depends(x, d)})
-    return call.result(lambda at: x.load(found(at)))
+    return call.result(lambda at: source.load(found(at)))
 
 
 def depends(x: Tensor, dim: int) -> bool:
@@ -134,8 +135,8 @@ def of_dimension(call: Call, at_index: Tensor, dim: int, size: Index, used: bool
     return Picks(call.builder, at_index, size, text, used=used)
 
 
-def prepare(call: Call, x: Tensor, dims: Sequence[int], size: Shape) -> None:
-    """What is picked from is there to be read at computed places along these dimensions; or ``NoRule``.
+def prepare(call: Call, x: Tensor, dims: Sequence[int], size: Shape) -> Tensor:
+    """The same elements, to be read at computed places along these dimensions; or ``NoRule``.
 
     ``size``: of what is picked.
     """
@@ -146,7 +147,7 @@ def prepare(call: Call, x: Tensor, dims: Sequence[int], size: Shape) -> None:
         call.refuse_unless(x.strided is None and few, "the source is in memory")
     if not few:
         builder.spread(x)
-    without_positions(call, x, dims)
+    return at_computed_places(call, x, dims)
 
 
 @gathers(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
@@ -158,7 +159,7 @@ def nll_loss(call: Call) -> list[Tensor]:
     dim = 0 if len(x.size) == 1 else 1
     classes, compute = x.size[dim], opmath(x.dtype)
     call.refuse_unless(classes.value != 0, "a loss of no classes")
-    without_positions(call, x, [dim])
+    source = at_computed_places(call, x, [dim])
     builder = call.builder
 
     def wrong(t: Value) -> Value:
@@ -176,7 +177,7 @@ def nll_loss(call: Call) -> list[Tensor]:
 
     def losses(at: Shape) -> Value:
         found = builder.within(numbers(at), classes)
-        picked = Scalar(builder.cast(x.load((*at[:dim], found, *at[dim:])), compute))
+        picked = Scalar(builder.cast(source.load((*at[:dim], found, *at[dim:])), compute))
         loss = -picked if weight is None else -picked * Scalar(weights(at))
         return where(eq(Scalar(numbers(at)), ignore), 0.0, loss).value
 
@@ -197,20 +198,21 @@ def nll_loss(call: Call) -> list[Tensor]:
     return [Tensor((), dtype, x.device, mean), _cast(share, dtype)]
 
 
-def without_positions(call: Call, x: Tensor, dims: Sequence[int]) -> None:
-    """What depends on where an element is (``triu``, parts that are joined) is computed first.
+def at_computed_places(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """The same elements, to be read at computed places along these dimensions.
 
-    A loop's variable is a number there; a computed index can only be part of an address.
+    An element may depend on where it is (``triu``, parts that are joined): a loop's variable is a number there, and so
+    is what is computed in its place.
     """
-    numbers = x.paired and not x.dtype.is_complex  # of complex elements: which of the two depends on where it is
-    if x.strided is None or numbers:
-        every = variables(x.size)
-        own = {every[d] for d in dims}
-        values = walk(x.load(corner(x.size)))
-        if any(isinstance(v, Position) and own & v.index.atoms for v in values):
-            lies = call.builder.realise(x)
-            if numbers:
-                x.lies(lies, call.builder.atoms)
+    every, atoms = variables(x.size), call.builder.atoms
+    own = {every[d] for d in dims}
+    values = () if x.strided is not None and not x.paired else walk(x.load(corner(x.size)))
+    if not any(isinstance(v, Position) and own & v.index.atoms for v in values):
+        return x
+    if x.paired and not x.dtype.is_complex:  # of complex elements: which of the two depends on where it is
+        x.lies(call.builder.realise(x), atoms)
+        return x
+    return Tensor(x.size, x.dtype, x.device, lambda at: with_index_values(x.load(at), atoms))
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -21,7 +21,7 @@ from jitney_lowering.index import Index, index
 from jitney_lowering.ir.scalar import Scalar, absolute, eq, minimum, one, two, where
 from jitney_lowering.ir.values import Value, constant, masked, position
 from jitney_lowering.rules.axes import cubic_weights
-from jitney_lowering.rules.gathers import without_positions
+from jitney_lowering.rules.gathers import at_computed_places
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.scatters import allow
 
@@ -207,9 +207,9 @@ class _Sampler:
 def grid_sampler(call: Call) -> Tensor:
     """The image at the grid's places."""
     x, grid, mode, padding, aligned = call.args
-    without_positions(call, x, range(2, len(x.size)))
     _leave_planes_to_cpus(call, x, mode)
-    sampler = _Sampler(call, call.builder.spread(x), call.builder.spread(grid), mode, padding, aligned)
+    x = at_computed_places(call, call.builder.spread(x), range(2, len(x.size)))
+    sampler = _Sampler(call, x, call.builder.spread(grid), mode, padding, aligned)
     return call.result(lambda at: sampler.sampled(at).to(call.dtype).value)
 
 
@@ -224,9 +224,9 @@ def grid_sampler_backward(call: Call) -> list[Tensor]:
     """The gradients of image and grid, each if it is asked for."""
     grad, x, grid, mode, padding, aligned, (of_image, _) = call.args
     call.refuse_unless(mode != BICUBIC, "gradients of cubics")
-    without_positions(call, x, range(2, len(x.size)))
     _leave_planes_to_cpus(call, x, mode)
     grad, x, grid = (call.builder.spread(t) for t in (grad, x, grid))
+    x = at_computed_places(call, x, range(2, len(x.size)))
     sampler = _Sampler(call, x, grid, mode, padding, aligned)
     nothing = Tensor((), x.dtype, x.device, lambda at: constant(0.0, x.dtype), wanted=())
     image = _image_gradient(call, sampler, grad) if of_image else nothing

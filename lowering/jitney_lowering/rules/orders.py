@@ -14,17 +14,19 @@ import torch
 from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.tensor import ONE, Shape, Tensor, contiguous, corner, count
-from jitney_lowering.index import at_most
+from jitney_lowering.index import at_most, index
 from jitney_lowering.ir.intervals import interval
 from jitney_lowering.ir.loops import SORT
-from jitney_lowering.ir.scalar import Scalar, ne, two, where
+from jitney_lowering.ir.scalar import Scalar, eq, ne, two, where
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.gathers import prepare
+from jitney_lowering.rules.views import inserted
 
 aten = torch.ops.aten
 ORDERS: dict[Any, Rule] = {}
 LONGEST = 512  # elements of a row, which a warp has in its registers; twice as many where 32 bits hold number and place
 ACROSS = 32  # elements of a row that lies side by side with others: a thread has all of it
+FEW = 8  # elements of a row that are wanted: the keys of others are not written
 BITS = {
     torch.float32: 32, torch.float16: 19, torch.bfloat16: 16, torch.int32: 32, torch.int16: 16, torch.int8: 8,
     torch.uint8: 9, torch.bool: 2,
@@ -44,16 +46,24 @@ class Row:
         dim: along which.
         descending: the greatest first.
         stride: of what is kept of the order; None: row by row.
+        number: of elements of each row that are wanted; None: all.
 
     Raises:
         NoRule: there is none for such rows.
     """
 
-    def __init__(self, call: Call, dim: int, descending: bool = False, stride: Shape | None = None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        dim: int,
+        descending: bool = False,
+        stride: Shape | None = None,
+        number: int | None = None,
+    ) -> None:
         x: Tensor = call.args[0]
         builder = call.builder
         call.refuse_unless(SORT in builder.policy.scans and bool(x.size), "no rule")
-        self.x, self.dim, self.descending = x, axis(dim, len(x.size)), descending
+        self.call, self.x, self.dim, self.descending = call, x, axis(dim, len(x.size)), descending
         length, rows = x.size[self.dim].value, count([n for d, n in enumerate(x.size) if d != self.dim])
         self.width = BITS.get(x.dtype) or _width(call, x)
         call.refuse_unless(self.width > 0, "elements of 64 bits")
@@ -67,27 +77,60 @@ class Row:
         self.shift = (self.length - 1).bit_length()
         self.kept = torch.int32 if self.width + self.shift <= 32 else torch.int64
         call.refuse_unless(self.length <= LONGEST * 8 // self.kept.itemsize, "long rows")
-        prepare(call, x, [self.dim], x.size)
+        picked = x.size[self.dim] if number is None or number > FEW else index(number)
+        self.source = prepare(call, x, [self.dim], (*x.size[: self.dim], picked, *x.size[self.dim + 1 :]))
         keys = Tensor(x.size, self.kept, x.device, self._key)
         self.keys = builder.scan(SORT, keys, self.dim, self.kept, stride)
-        places = Tensor(x.size, torch.int64, x.device, self.place)
-        self.picks = Picks(builder, places, x.size[self.dim], "no place in a row")
 
-    def at(self, at: Shape) -> Shape:
-        """The index in the tensor of the element that comes there."""
-        return (*at[: self.dim], self.picks.at(at), *at[self.dim + 1 :])
+    def all(self) -> list[Tensor]:
+        """The elements in order, and where they were."""
+        return self._of(self.keys, self.dim)
 
-    def value(self, at: Shape) -> Value:
-        """The element that comes there."""
-        if self.x.dtype.is_floating_point:  # as it was: a key does not tell one zero, or no number, from another
-            return self.x.load(self.at(at))
-        number = two("shr", Scalar(self.keys.load(at)), self.shift)
-        return _as(~number if self.descending else number, self.x.dtype)
+    def first(self, number: int) -> list[Tensor]:
+        """So many of each row. Of the keys of a few, only these are kept."""
+        if not 0 < number <= FEW:
+            return self.all()
+        size, call = self.x.size, self.call
+        kept = (*size[: self.dim], index(number), *size[self.dim + 1 :])
+        each = [inserted(self._key_at(_always(n)), self.dim) for n in range(number)]
+        return self._of(call.builder.joined(each, self.dim, kept, contiguous(kept)), self.dim)
 
-    def place(self, at: Shape) -> Value:
-        """Where it was."""
-        number = (Scalar(self.keys.load(at)) & ((1 << self.shift) - 1)).to(torch.int64)
-        return two("minimum", number, self.length - 1).value
+    def one(self, there: Element, keepdim: bool) -> list[Tensor]:
+        """The element at a place of the order, which may be another one in each row."""
+        key = self._key_at(there)
+        return self._of(inserted(key, self.dim) if keepdim else key, self.dim if keepdim else None)
+
+    def _key_at(self, there: Element) -> Tensor:
+        least = -1 << self.kept.itemsize * 8 - 1
+
+        def only(at: Shape) -> Value:
+            wanted = Scalar(there((*at[: self.dim], *at[self.dim + 1 :])))
+            return where(eq(wanted, Scalar(position(at[self.dim]))), Scalar(self.keys.load(at)), least).value
+
+        return self.call.builder.reduce("max", Tensor(self.x.size, self.kept, self.x.device, only), [self.dim])
+
+    def _of(self, keys: Tensor, dim: int | None) -> list[Tensor]:
+        """The elements that these keys are of, and where they were; ``dim``: that of the rows, if there is one."""
+        x, builder = self.x, self.call.builder
+
+        def place(at: Shape) -> Value:
+            number = (Scalar(keys.load(at)) & ((1 << self.shift) - 1)).to(torch.int64)
+            return two("minimum", number, self.length - 1).value
+
+        picks = Picks(builder, Tensor(keys.size, torch.int64, x.device, place), x.size[self.dim], "no place in a row")
+
+        def value(at: Shape) -> Value:
+            if x.dtype.is_floating_point:  # as it was: a key does not tell one zero, or no number, from another
+                rest = at[self.dim :] if dim is None else at[self.dim + 1 :]
+                return self.source.load((*at[: self.dim], picks.at(at), *rest))
+            number = two("shr", Scalar(keys.load(at)), self.shift)
+            return _as(~number if self.descending else number, x.dtype)
+
+        size = builder.sizes.shape
+        return [
+            Tensor(size(val.shape), val.dtype, val.device, element, wanted=size(val.stride()))
+            for val, element in zip(self.call.val, (value, place), strict=True)
+        ]
 
     def _key(self, at: Shape) -> Value:
         number = Scalar(self.x.load(at))
@@ -99,6 +142,10 @@ class Row:
         number = number.to(self.kept)
         number = two("shl", ~number if self.descending else number, self.shift)
         return (number | Scalar(position(at[self.dim], self.kept))).value
+
+
+def _always(number: int) -> Element:
+    return lambda at: constant(number, torch.int64)
 
 
 def _width(call: Call, x: Tensor) -> int:
@@ -129,9 +176,7 @@ def stable_sort(call: Call) -> list[Tensor]:
 
 
 def _all(call: Call, dim: int, descending: bool) -> list[Tensor]:
-    size = call.builder.sizes.shape
-    row = Row(call, dim, descending, size(call.val[0].stride()))
-    return _both(call, row.value, row.place)
+    return Row(call, dim, descending, call.builder.sizes.shape(call.val[0].stride())).all()
 
 
 @order(aten.topk.default)
@@ -139,8 +184,7 @@ def topk(call: Call) -> list[Tensor]:
     """The least or the greatest elements of each row; always in order."""
     x, k, dim, largest, _ = call.args
     call.refuse_unless(x.dtype is not torch.bool and isinstance(k, int), "truth values, or a symbolic number")
-    row = Row(call, dim, largest)
-    return _both(call, row.value, row.place)
+    return Row(call, dim, largest, number=k).first(k)
 
 
 @order(aten.kthvalue.default)
@@ -148,7 +192,7 @@ def kthvalue(call: Call) -> list[Tensor]:
     """One of each row, counted from 1."""
     x, k, dim, keepdim = call.args
     call.refuse_unless(x.dtype is not torch.bool and isinstance(k, int), "truth values, or a symbolic number")
-    return _one(call, Row(call, dim), lambda at: constant(k - 1, torch.int64), keepdim)
+    return Row(call, dim, number=1).one(_always(k - 1), keepdim)
 
 
 @order(aten.median.dim)
@@ -156,10 +200,10 @@ def median(call: Call) -> list[Tensor]:
     """The lower one of two; of a row in which something is no number, the first such element."""
     x, dim, keepdim = call.args
     call.refuse_unless(x.dtype is not torch.bool, "truth values")
-    row = Row(call, dim)
+    row = Row(call, dim, number=1)
     middle = (row.length - 1) // 2
     if not x.dtype.is_floating_point:
-        return _one(call, row, lambda at: constant(middle, torch.int64), keepdim)
+        return row.one(_always(middle), keepdim)
 
     def missing(at: Shape) -> Value:
         number = Scalar(x.load(at))
@@ -172,26 +216,4 @@ def median(call: Call) -> list[Tensor]:
         first = two("maximum", two("minimum", found.like(row.length) - found, row.length - 1), 0)
         return where(found > 0, first, middle).value
 
-    return _one(call, row, there, keepdim)
-
-
-def _one(call: Call, row: Row, there: Element, keepdim: bool) -> list[Tensor]:
-    """Of each row the element at a place of the order."""
-    size = row.x.size
-    rest = tuple([n for d, n in enumerate(size) if d != row.dim])
-    places = Tensor(rest, torch.int64, row.x.device, there)
-    picks = Picks(call.builder, places, size[row.dim], "no place in a row")
-
-    def whole(at: Shape) -> Shape:
-        others = (*at[: row.dim], *at[row.dim + keepdim :])
-        return (*others[: row.dim], picks.at(others), *others[row.dim :])
-
-    return _both(call, lambda at: row.value(whole(at)), lambda at: row.place(whole(at)))
-
-
-def _both(call: Call, value: Element, place: Element) -> list[Tensor]:
-    size = call.builder.sizes.shape
-    return [
-        Tensor(size(val.shape), val.dtype, val.device, element, wanted=size(val.stride()))
-        for val, element in zip(call.val, (value, place), strict=True)
-    ]
+    return row.one(there, keepdim)

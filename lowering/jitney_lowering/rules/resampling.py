@@ -20,7 +20,7 @@ from jitney_lowering.index import Index, index, max_, min_
 from jitney_lowering.ir.scalar import Scalar, eq, maximum, minimum, where
 from jitney_lowering.ir.values import Value, masked, position
 from jitney_lowering.rules.axes import Axis, Mode, Tap, axes
-from jitney_lowering.rules.gathers import without_positions
+from jitney_lowering.rules.gathers import at_computed_places
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.signals import NoRule
 
@@ -84,8 +84,7 @@ def _resampled(call: Call, x: Tensor, image: Sequence[Axis]) -> Tensor:
     call.refuse_unless(builder.policy.samples, "sampled at computed places")
     call.refuse_unless(all(s != 0 for s in x.size), "an empty image")
     call.refuse_unless(builder.policy.lone_images or not _is_lone(call, image), "sampled for an operator as a whole")
-    without_positions(call, x, range(kept, len(x.size)))
-    x = builder.spread(x)
+    x = at_computed_places(call, builder.spread(x), range(kept, len(x.size)))
     compute = x.dtype if image[0].mode.startswith("nearest") else opmath(x.dtype)
 
     def total(first: Shape, rest: Shape, left: Sequence[list[Tap]]) -> Scalar:

@@ -11,7 +11,7 @@ from jitney_lowering.aten.tensor import Shape, Tensor
 from jitney_lowering.index import fits_int32
 from jitney_lowering.ir.scalar import Scalar, where
 from jitney_lowering.ir.values import Value, apply, constant, position
-from jitney_lowering.rules.gathers import without_positions
+from jitney_lowering.rules.gathers import at_computed_places
 
 aten = torch.ops.aten
 SEARCHES: dict[Any, Rule] = {}
@@ -43,8 +43,8 @@ def _places(call: Call, row: Tensor, numbers: Tensor, right: bool) -> Tensor:
     assert size.value is not None
     steps = size.value.bit_length()
     call.refuse_unless(call.builder.policy.fused_gathers, "picked from memory")
-    without_positions(call, row, [len(row.size) - 1])
-    row, number = call.builder.spread(row), torch.int32 if fits_int32(size) else torch.int64
+    row = at_computed_places(call, call.builder.spread(row), [len(row.size) - 1])
+    number = torch.int32 if fits_int32(size) else torch.int64
 
     def element(at: Shape) -> Value:
         wanted = Scalar(numbers.load(at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,21 @@ def test_selections(missing: bool, compiled_functions: list[Function]) -> None:
     else:
         check(picked, x)
     assert any("tl.sort" in f.text for f in compiled_functions)
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_keys_of_what_is_not_wanted_are_not_written(
+    dim: int, compiled_functions: list[Function], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "SHORT", orders.PAIRS)  # as on GPUs
+    x = torch.stack([torch.randperm(24) for _ in range(20)], 1 + dim).float().to(DEVICE)
+    check(lambda x: torch.median(x, dim), x)
+    check(lambda x: torch.kthvalue(x.int(), 5, dim), x)
+    check(lambda x: torch.topk(x, 2, dim), x)
+    sorting = [f for f in compiled_functions if "tl.sort" in f.text]
+    assert len(sorting) == 3
+    for function in sorting:
+        assert not [line for line in function.text.splitlines() if "tl.store" in line and re.search(r"\br\b", line)]
 
 
 @pytest.mark.parametrize(
