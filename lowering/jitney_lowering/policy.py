@@ -27,6 +27,8 @@ class Policy:
             value, loops over so many that go together with others are statements. 0: none is.
         unrolled_results: fewest results of a reduction that is so written out; fewer are computed beside what they are
             of, rather than by a kernel of their own.
+        unrolled_window: elements of the longest row that is so written out where rows overlap, as windows do that slide
+            over a row: neighbours read the same elements then. 0: none is.
         scratch_row: the same, for rows that would need scratch memory otherwise.
         row_lanes: are the lanes of a vector rows that are written out, pointwise ones too? Otherwise threads are, or
             elements of rows, where each computes what it reads of its row.
@@ -92,6 +94,7 @@ class Policy:
     short_row: int = 0
     unrolled_row: int = 0
     unrolled_results: int = 1
+    unrolled_window: int = 0
     scratch_row: int = 0
     row_lanes: bool = False
     shared_row: int = 0
@@ -134,10 +137,10 @@ CPU = Policy(
     streamed_bytes=2, packed=8,
 )  # fmt: skip
 GPU = Policy(
-    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
-    single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024, recompute=8,
-    fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True, filter_window=81,
-    streamed_bytes=8, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True, packed=8,
-    paired=True,
+    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, unrolled_window=32, scratch_row=8,
+    shared_row=16, single_row=8192, long_row=32768, alike=1 << 22, brief=1 << 24, waiting_row=512, turned_row=1024,
+    recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_images=True, lone_samples=True,
+    filter_window=81, streamed_bytes=8, scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
+    packed=8, paired=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -72,6 +72,22 @@ def test_what_is_computed_of_coordinates_that_lie_apart_is_kept() -> None:
     assert stored_distances(stride=1) == 0
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_what_is_picked_at_few_computed_places_is_computed_there(dim: int) -> None:
+    """The numerators of a softmax are summed, and few are picked: none is stored."""
+
+    def program(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        upper = torch.triu(x.softmax(dim))
+        return upper.gather(dim, at.unsqueeze(dim)) + x.softmax(dim).gather(dim, at.unsqueeze(dim))
+
+    captured = Captured(policy=GPU)
+    args = torch.randn(64, 4096), torch.randint(64 if dim == 0 else 4096, (4096 if dim == 0 else 64,))
+    found = jitney.compile(program, backend=captured.backend, dynamic=False)(*args)
+    torch.testing.assert_close(found, program(*args))
+    made = schedule(captured.program, policy=GPU)
+    assert not [name for k in kernels(made) for name in k.writes if made.program.buffers[name].extent.value == 1 << 18]
+
+
 def test_a_kernel_that_goes_spares_what_it_reads() -> None:
     m = Maker()
     read = [m.input(1024, 1024) for _ in range(3)]

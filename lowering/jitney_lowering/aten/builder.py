@@ -58,6 +58,7 @@ FLAGS = 8  # truth values put together in one step
 # What one loop body may grow to before a part of it becomes a step of its own.
 MANY_OPERATIONS = 60
 MANY_LOADS = 12
+WINDOW_LOADS = 64  # of a window that is written out
 
 
 class Builder:
@@ -226,7 +227,7 @@ class Builder:
                 return rebuild(single, index=lambda i: i.substitute(table))
 
             return Tensor(size, dtype, source.device, element, wanted=wanted)
-        if self.is_unrolled(source.size, dims):
+        if self.is_unrolled(source.size, dims) or self._slides(source, dims):
             return self._unrolled(kind, source, dims, dtype, wanted)
         if self.rows.is_scattered(source, every, dims):
             self.realise(source, apart=True)
@@ -248,6 +249,23 @@ class Builder:
             return False
         results = count([size[d] for d in range(len(size)) if d not in dims]).value
         return results is None or results >= self.policy.unrolled_results
+
+    def _slides(self, source: Tensor, dims: Sequence[int]) -> bool:
+        """Are these dimensions a short window over what neighbours read too, in windows of their own?"""
+        number = count([source.size[d] for d in dims]).value
+        if number is None or not 0 < number <= self.policy.unrolled_window:
+            return False
+        every = variables(source.size)
+        own = {every[d] for d in dims}
+        loads = [v for v in walk(source.load(corner(source.size))) if isinstance(v, Load)]
+        inside = [read for read in loads if own & read.index.atoms]
+        return bool(inside) and len(loads) * number <= WINDOW_LOADS and all(map(self._is_read_again, inside))
+
+    def _is_read_again(self, read: Load) -> bool:
+        """Do iterations at different places read the same elements, each at least twice?"""
+        size = self.sizes.hint(count(self.buffers[read.buffer].size))
+        loops = product(a for a in read.index.atoms if isinstance(a, Var))
+        return not read.indirect and self.sizes.hint(loops) >= 2 * size
 
     def _unrolled(
         self, kind: str, source: Tensor, dims: Sequence[int], dtype: torch.dtype, wanted: Shape | None

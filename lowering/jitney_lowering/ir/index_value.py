@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -41,6 +41,15 @@ def with_index_values(value: Value, atoms: Mapping[Opaque, Value]) -> Value:
         if isinstance(v, Position) and _computed(v.index)
     }
     return rebuild(value, leaf) if leaf else value
+
+
+def at_computed_place(value: Value, index: Callable[[Index], Index], atoms: Mapping[Opaque, Value]) -> Value:
+    """What ``value`` is with other indices, in which there are such atoms."""
+    leaf: dict[Any, Value] = {}
+    for v in walk(value):
+        if isinstance(v, Position) and _computed(place := index(v.index)):
+            leaf[v] = apply("cast", index_value(place, atoms), dtype=v.dtype)
+    return rebuild(value, leaf, index, atoms=atoms)
 
 
 def _times(a: Value, b: Value) -> Value:

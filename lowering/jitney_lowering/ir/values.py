@@ -456,6 +456,7 @@ def rebuild(
     buffers: Mapping[str, str] = MappingProxyType({}),
     memo: dict[Any, Value] | None = None,
     places: Mapping[str, tuple[str, Index]] = MappingProxyType({}),
+    atoms: Mapping[Opaque, Value] = MappingProxyType({}),
 ) -> Value:
     """The same computation with other leaves.
 
@@ -466,6 +467,7 @@ def rebuild(
         buffers: other names of buffers; or, in ``places``, the names of others and where these begin there.
         memo: a dict shared between calls with equal arguments.
         places: see ``buffers``.
+        atoms: what those are that ``index`` brings into the places of loads.
     """
     if buffers:
         places = {old: (new, ZERO) for old, new in buffers.items()}
@@ -483,7 +485,7 @@ def rebuild(
         elif isinstance(v, Position):
             memo[v] = position(index(v.index), v.dtype) if index else v
         elif isinstance(v, (Load, Put)):
-            memo[v] = _rebuilt_access(v, index, places, memo)
+            memo[v] = _rebuilt_access(v, index, places, memo, atoms)
         elif isinstance(v, Checked):
             memo[v] = checked(memo[v.value], memo[v.condition], v.message, v.exception)
         else:
@@ -496,12 +498,13 @@ def _rebuilt_access(
     index: Callable[[Index], Index] | None,
     places: Mapping[str, tuple[str, Index]],
     memo: Mapping[Any, Value],
+    atoms: Mapping[Opaque, Value],
 ) -> Value:
     new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
     mask = None if v.mask is None else memo[v.mask]
     name, start = places.get(v.buffer, (v.buffer, ZERO))
-    place, computed = index(place) if index else place, tuple(new.values())
+    place, computed = index(place) if index else place, (*new.values(), *atoms.items())
     place = place if start is ZERO else place + start
     if isinstance(v, Put):
         return put(name, place, computed, memo[v.value], v.kind, mask)

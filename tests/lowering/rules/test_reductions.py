@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from lowering.graphs import kinds, lowered
 
 import jitney
+from jitney_lowering import CPU
 
 ALL: dict[str, Callable[[torch.Tensor], Any]] = {
     "sum": lambda x: (x.sum(), x.sum(0), x.sum(-1, keepdim=True), x.sum((0, 2)), x.sum([])),
@@ -117,6 +120,36 @@ def test_loops_follow_the_data_in_memory() -> None:
 def test_what_is_reduced_is_computed_in_the_same_loops() -> None:
     captured = lowered(lambda x, y: ((x - y).exp() * x).sum(1), torch.randn(4, 5), torch.randn(5))
     assert kinds(captured.program) == ["sum"]
+
+
+WINDOWS = replace(CPU, unrolled_window=32)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("sum", "count_nonzero", "aminmax")])
+def test_windows_are_written_out(name: str) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        reduce = getattr(torch, name)
+        return reduce(x.unfold(1, 7, 1), dim=-1), reduce(x.unfold(1, 5, 2) * 2, dim=-1)
+
+    for x in (several(torch.float32), several(torch.int64) % 3, several(torch.float16)):
+        rows = x.reshape(4, 30)
+        if name in ("any", "all"):
+            rows = rows > 1
+        elif rows.is_floating_point():
+            rows[1, 3], rows[2, 7:9], rows[3] = math.nan, math.inf, -0.0
+        captured = lowered(fn, rows, policy=WINDOWS)
+        assert set(kinds(captured.program)) == {"pointwise"}
+
+
+def test_of_what_windows_are_written_out() -> None:
+    x = torch.randn(2, 3, 12, 12)
+    patches = lambda x: F.unfold(x, 3).view(2, 3, 9, -1)  # noqa: E731
+    assert kinds(lowered(lambda x: patches(x).std(2), x, policy=WINDOWS).program) == ["pointwise"] * 2
+    assert kinds(lowered(lambda x: (patches(x) - x[:, :, 1:-1, 1:-1].flatten(2)[:, :, None]).abs().sum(2), x,
+                         policy=WINDOWS).program) == ["pointwise"]  # fmt: skip
+    assert kinds(lowered(lambda x: x.sum(-1), x, policy=WINDOWS).program) == ["sum"]  # each its own elements
+    assert kinds(lowered(lambda x: x.flatten(1).unfold(1, 40, 1).sum(-1), x, policy=WINDOWS).program) == ["sum"]
+    assert kinds(lowered(lambda x: patches(x).std(2), x).program) != ["pointwise"] * 2
 
 
 def test_halves_add_up_in_float32() -> None:

@@ -14,6 +14,7 @@ from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.size_guess import guess
 
 LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
+SECTOR = 32  # bytes that are read of memory at least
 CACHED = 2  # the cost of an element near one that was loaded: it comes from a cache, not from memory
 
 
@@ -62,9 +63,10 @@ def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -
     for number, item in enumerate(items):
         if isinstance(item, Extern):
             continue
-        moved = {name for name in loaded(item) if name not in item.makers}
-        moved |= {name for name in item.makers if name in fixed or readers.get(name, set()) - {number}}
-        total += LAUNCH + sum(bytes_of(program, name) for name in moved)
+        stored = {name for name in item.makers if name in fixed or readers.get(name, set()) - {number}}
+        stored |= {load.buffer for m in item.members for load in m.loads if load.indirect} & item.makers.keys()
+        total += LAUNCH + sum(bytes_of(program, name) for name in stored)
+        total += sum(read_bytes(program, item, name) for name in {*loaded(item)} - item.makers.keys())
         for member in item.members:
             loops = member.step.loops
             total += work(member.step.value, loops) * guess(product(loops)) / max(policy.recompute, 1)
@@ -75,6 +77,17 @@ def bytes_of(program: Program, name: str) -> int:
     """How much memory a buffer's elements take: what it spans, or less for a part of another one."""
     buffer = program.buffers[name]
     return min(guess(buffer.extent), math.prod(map(guess, buffer.size))) * buffer.dtype.itemsize
+
+
+def read_bytes(program: Program, item: Group | Extern, name: str) -> int:
+    """How much of a buffer an item reads: all of it, or what lies around a few places that are computed."""
+    whole = bytes_of(program, name)
+    if isinstance(item, Extern):
+        return whole
+    reads = [(load, m.step.loops) for m in item.members for load in m.loads if load.buffer == name]
+    if not all(load.indirect for load, _ in reads):
+        return whole
+    return min(whole, SECTOR * sum(guess(product(loops)) for _, loops in reads))
 
 
 def pinned(program: Program, items: Sequence[Group | Extern]) -> frozenset[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitney_lowering.index import Index, index, product
+from jitney_lowering.ir.index_value import at_computed_place
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.values import FEW_LINES, LINE, Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
@@ -56,16 +57,22 @@ class _Recipe:
         return self.seen[read]
 
     def _at(self, read: Load) -> Value | None:
-        seen = iteration(self.step, read)
+        seen = iteration(self.step, read, computed=True)
         if seen is None:
             return None
-        found = self.value if seen is _same else rebuild(self.value, index=seen)
+        if read.indirect:
+            found = at_computed_place(self.value, seen, dict(read.indirect))
+        else:
+            found = self.value if seen is _same else rebuild(self.value, index=seen)
         return found if read.mask is None else masked(found, read.mask)
 
 
-def iteration(step: Computed, read: Load) -> Callable[[Index], Index] | None:
-    """From what a pointwise step has at an iteration to that at the one which fills what is read; None if unclear."""
-    if read.indirect:
+def iteration(step: Computed, read: Load, *, computed: bool = False) -> Callable[[Index], Index] | None:
+    """From what a pointwise step has at an iteration to that at the one which fills what is read; None if unclear.
+
+    ``computed``: may the place be a computed one? There are ``read.indirect``'s atoms in the iteration then.
+    """
+    if read.indirect and not computed:
         return None
     there, back = ({}, {}) if read.mask is None else narrowed(read.mask)  # in a part of a concatenation, say
     table = coordinates(step, read.index.substitute(there))
@@ -130,8 +137,12 @@ class Recomputation:
 
     def _consider(self, step: Computed) -> None:
         name, home = step.buffer, self.maker.get(step.buffer)
+        if home is None or name in self.fixed:
+            return
         outside = self.readers.get(name, set()) - {home}
-        if home is None or not outside or name in self.fixed:
+        if self._is_picked_from(name, home):  # by its own group, which reads it from memory then
+            outside = outside | {home}
+        if not outside:
             return
         value = self._value(step, home)
         if value is None or self.program.buffers[name].dtype is not value.dtype:
@@ -147,7 +158,7 @@ class Recomputation:
         new = sum(self._bytes(o) for o in operands if self._is_new(o, home))
         if self.saving and self._held_longer(operands, outside) > SLACK * self._bytes(name):
             return
-        gained: float = self._bytes(name) * (1 + len(outside)) - new
+        gained: float = self._bytes(name) + sum(self._read(name, number) for number in outside) - new
         if self._may_go(group):  # the kernel, if all that it makes is computed elsewhere
             gained += estimate.LAUNCH / len(group.members)
         if self.whole and self._is_last(name, group):
@@ -159,6 +170,12 @@ class Recomputation:
             gained -= lost
         if gained > 0:
             self._accept(recipe, operands, outside)
+
+    def _is_picked_from(self, name: str, number: int) -> bool:
+        """Does the group read the buffer at computed places?"""
+        group = self.items[number]
+        assert isinstance(group, Group)
+        return any(load.indirect for load in _reads(group, name))
 
     def _may_go(self, group: Group) -> bool:
         """Can all that others need of the group be computed again?"""
@@ -182,9 +199,11 @@ class Recomputation:
         assert isinstance(group, Group)
         each = recipe.work
         reads = _reads(group, step.buffer)
+        if step.buffer in group.makers:  # what it reads where it computes it costs nothing
+            reads = {load: times for load, times in reads.items() if load.indirect}
         if self.work[number] + each * len(reads) > MOST_OPERATIONS:
             return None
-        if any(iteration(step, load) is None for load in reads):
+        if any(iteration(step, load, computed=True) is None for load in reads):
             return None
         operations = each * sum(reads.values())
         operations += CACHED * (len(reads) - 1) * (len(operands) - 1) * max(reads.values())
@@ -196,7 +215,8 @@ class Recomputation:
         again = [o for o in more if FEW_LINES < self._bytes(o) < widest * itemsize]
         operations += LINE * lines(recipe.value, step.loops, again) * max(reads.values())
         sizes = (min(self._bytes(o), widest * self.program.buffers[o].dtype.itemsize) for o in more)
-        return sum(sizes) + operations / self.policy.recompute
+        most = sum(estimate.SECTOR * times for times in reads.values()) if all(r.indirect for r in reads) else math.inf
+        return sum(min(size, most) for size in sizes) + operations / self.policy.recompute
 
     def _accept(self, recipe: _Recipe, operands: Collection[str], outside: Collection[int]) -> None:
         name = recipe.step.buffer
@@ -268,6 +288,10 @@ class Recomputation:
                 if found is not None:
                     leaf[read] = found
         return along_loops(replace(step, value=rebuild(step.value, leaf))) if leaf else step
+
+    def _read(self, name: str, number: int) -> int:
+        """Bytes of a buffer that a group loads."""
+        return estimate.read_bytes(self.program, self.items[number], name)
 
     def _bytes(self, name: str) -> int:
         return bytes_of(self.program, name)
