@@ -120,14 +120,19 @@ class Loop(Interpreter):
         base = len(frames) - 1
         forced = self.forced
         seen, witness = self.watch, self.witness
+        waiting, opcode = self.waiting.ways, ""
         while True:
+            frame = frames[-1]
+            if waiting:
+                frame.saved = []
+                self.waiting.check(opcode)
             if self.pending is not None:
                 raise self.pending
             if interrupts.waiting:
                 interrupts.postponement.deliver()
-            frame = frames[-1]
             at = frame.at = frame.ip
             instr = frame.instrs[at]
+            opcode = instr.op
             frame.ip = at + 1
             self.steps += 1
             frame.step = self.steps
@@ -156,7 +161,8 @@ class Loop(Interpreter):
             if witness is not None and witness.latest:
                 self.refuse_entered()
             if len(frames) == base:
-                return self.returned
+                value, self.returned = self.returned, None
+                return value
             if self.steps > self.max_steps:
                 raise GiveUp(f"more than {self.max_steps} instructions in one frame", "raise config.max_trace_steps")
 
@@ -183,6 +189,8 @@ class Loop(Interpreter):
                 frame.ip = handler.target
                 return
             self.frames.pop()
+            if self.waiting.ways and not isinstance(error, GeneratorExit):
+                self.waiting.unwind(frame)
             if len(self.frames) == base:
                 raise UserRaised(error)
 
