@@ -55,13 +55,9 @@ class WaitingGenerators:
 
     def __init__(self, vm: Interpreter) -> None:
         self.vm = vm
-        self.ways: dict[int, tuple[weakref.ref[InterpretedGenerator], Way | None]] = {}
+        self.ways: dict[int, tuple[weakref.ref[InterpretedGenerator], Way | None]] = vm.waiting
         self.unwound: list[Frame] = []  # whose locals a traceback keeps, who knows how long
         self.result: Any = None  # of the outermost frame
-
-    def add(self, generator: InterpretedGenerator) -> None:
-        """It waits in a ``try`` or ``with`` from now on."""
-        self.ways[id(generator)] = (weakref.ref(generator), None)
 
     def check(self, opcode: str = "") -> None:
         """Drop what the program has dropped by the instruction before; called between two instructions."""

@@ -6,6 +6,7 @@ import abc
 import builtins
 import re
 import types
+import weakref
 from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
@@ -19,7 +20,6 @@ from jitney.capture.numpy.other_devices import Elsewhere
 from jitney.capture.original_functions import PROTOCOLS
 from jitney.capture.policy import is_torch_op
 from jitney.capture.tables import Handlers
-from jitney.capture.waiting_generators import WaitingGenerators
 from jitney.capture.world.record import LogCall, Record
 from jitney.capture.world.world import World
 from jitney.guards import Source
@@ -83,7 +83,8 @@ class Interpreter(abc.ABC):
         self.warned: list[Any] = []  # warnings that wait for the graph, see ``late_warnings``
         self.filter_blocks: list[Any] = []  # of warnings.catch_warnings, the innermost last
         self.classes_asked: set[int] = set()  # of lazy modules, see ``lazy_modules``
-        self.waiting = WaitingGenerators(self)
+        # Generators that wait in a try or with by their id, and how each was reached, see ``WaitingGenerators``.
+        self.waiting: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self.handled = False  # is an operation of the graph within a ``try`` of the program's?
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0
