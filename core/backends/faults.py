@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +28,7 @@ def error_text(error: BaseException) -> str:
 
 
 def raises_too(graph: Callable[..., Any], inputs: Sequence[Any]) -> bool:
-    """Does this graph raise on these inputs? Random generators and torch's global state are put back.
+    """Does this graph raise on these inputs? Random generators and torch's global state are put back, no warning shown.
 
     Args:
         graph: what does the same without a backend, and writes to none of its inputs.
@@ -34,13 +37,33 @@ def raises_too(graph: Callable[..., Any], inputs: Sequence[Any]) -> bool:
     keeper = StateKeeper()
     devices = sorted({t.device.index for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda})
     try:
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices), _quiet():
             graph(*inputs)
     except Exception:
         return True
     finally:
         keeper.restore()
     return False
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Show none of this thread's warnings; those that are errors are raised.
+
+    Not by ``catch_warnings``, after which each place in the program warns once more.
+    """
+    shown, thread = warnings.showwarning, threading.get_ident()
+
+    def show(*args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() != thread:
+            shown(*args, **kwargs)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        if warnings.showwarning is show:
+            warnings.showwarning = shown
 
 
 def with_blame(

@@ -238,6 +238,7 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
             vm.frames.append(_root(vm, target, start.arguments, start.cells))
             _refuse_entered(vm)
             value = vm.run()
+            vm.waiting_generators.finish(value)
             torch_function.refuse_open(vm)
             if vm.pending is not None:
                 raise vm.pending

@@ -186,6 +186,36 @@ def test_asking_leaves_no_traces() -> None:
     assert torch.is_grad_enabled() and torch.equal(torch.get_rng_state(), before)
 
 
+def test_asking_shows_no_warning_again() -> None:
+    def graph(x: torch.Tensor) -> Any:
+        warnings.warn("shown", stacklevel=1)
+        raise ValueError
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert raises_too(graph, (t(),))
+        assert not shown
+        warnings.warn("later", stacklevel=1)
+    assert [str(one.message) for one in shown] == ["later"]
+    with pytest.raises(UserWarning):  # an error under the tests' filters, not one that is not shown
+        graph(t())
+
+
+def test_operation_warns_as_often_as_in_eager_where_the_call_ends_in_an_error() -> None:
+    def fn(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return (x + torch.std(x[:1], 0))[at]
+
+    compiled = jitney.compile(fn, backend="llvm_cpu")  # whose kernels warn of nothing
+    counts = []
+    for called in (fn, compiled, compiled):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            with pytest.raises(IndexError):
+                called(t(), torch.tensor([50]))
+        counts.append(len(shown))
+    assert counts == [1, 1, 1]
+
+
 def drawing(x: torch.Tensor, at: torch.Tensor) -> Any:
     return torch.nn.functional.dropout(x, 0.5) + torch.rand(4), x[at]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney._util.ownership import HEAP
-from jitney.capture.interpreter.code import CodeInfo, decode
+from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import GiveUp
 
@@ -34,7 +34,6 @@ CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 # What has entered a context manager leaves it before it drops it, as contextlib's own code does.
 CLOSING: tuple[type, ...] = (type(contextlib.contextmanager(lambda: iter(()))()).__mro__[1],)
 DEPTH = 4
-STOP_ITERATION = 3  # the argument of CALL_INTRINSIC_1 in the handler that Python itself puts around a generator
 REASON = "a generator that waits in a try or with may be dropped after a graph break"
 
 
@@ -63,12 +62,12 @@ def waits_to_clean_up(value: Any, depth: int = DEPTH) -> bool:
             return False
         frame = value.frame
         held: Iterable[Any] = (*frame.stack, *frame.locals.values())
-        return _is_protected(frame.info, frame.at) or (depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in held))
+        return frame.info.is_protected(frame.at) or (depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in held))
     if kind is GeneratorType:
         at = _place(value.gi_code, value.gi_frame.f_lasti) if value.gi_frame is not None else None
         if at is None or value.gi_running:
             return False
-        if _is_protected(decode(value.gi_code), at):
+        if decode(value.gi_code).is_protected(at):
             return True
     return depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in _held(value))
 
@@ -97,14 +96,3 @@ def _held(value: Any) -> Iterable[Any]:
 def _place(code: CodeType, offset: int) -> int | None:
     """The instruction at which a generator waits; None before it has begun."""
     return next((instr.index for instr in decode(code).instrs if instr.offset == offset > 0), None)
-
-
-def _is_protected(info: CodeInfo, index: int) -> bool:
-    """Is the instruction in a block of the program's own that handles exceptions?"""
-    handler = info.handlers[index]
-    while handler is not None:
-        instr = info.instrs[handler.target]
-        if instr.op != "CLEANUP_THROW":  # around a ``yield from``, of Python's own
-            return not (instr.op == "CALL_INTRINSIC_1" and instr.arg == STOP_ITERATION)
-        handler = info.handlers[handler.target]
-    return False

@@ -14,6 +14,7 @@ from jitney._util.code_cache import cached_by_code
 
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
+STOP_ITERATION = 3  # the argument of CALL_INTRINSIC_1 in the handler that Python itself puts around a generator
 
 
 @dataclass(slots=True)
@@ -72,6 +73,16 @@ class CodeInfo:
             if first.op == "PUSH_EXC_INFO":
                 yield second.op == "WITH_EXCEPT_START", handler.depth - 1
             handler = self.handlers[handler.target]
+
+    def is_protected(self, index: int) -> bool:
+        """Is the instruction in a block of the program's own that handles exceptions?"""
+        handler = self.handlers[index]
+        while handler is not None:
+            instr = self.instrs[handler.target]
+            if instr.op != "CLEANUP_THROW":  # around a ``yield from``, of Python's own
+                return not (instr.op == "CALL_INTRINSIC_1" and instr.arg == STOP_ITERATION)
+            handler = self.handlers[handler.target]
+        return False
 
     def summary(self, index: int) -> FrameSummary:
         """The user's line of an instruction."""

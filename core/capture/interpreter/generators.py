@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter import exception_context, tracebacks
@@ -28,6 +29,7 @@ class InterpretedGenerator:
     def __del__(self) -> None:
         """CPython closes a generator that is dropped; so does the captured program, at the same place."""
         vm = self.vm
+        vm.waiting.pop(id(self), None)
         if self.state != "suspended" or vm.over or vm.pending is not None:
             return
         step = vm.break_step() if vm.frames else 0
@@ -81,9 +83,12 @@ class InterpretedGenerator:
         if self.state in ("finished", "created"):
             self.state = "finished"
             return
+        error = GeneratorExit()
         try:
-            self.throw(GeneratorExit())
+            self.throw(error)
         except (GeneratorExit, StopIteration):
+            self.vm.raised_at.pop(id(error), None)
+            tracebacks.let_go(error)
             return
         raise RuntimeError("generator ignored GeneratorExit")
 
@@ -117,6 +122,7 @@ class InterpretedGenerator:
     def _resume(self, error: BaseException | None) -> Any:
         vm, frame = self.vm, self.frame
         self.state = "running"
+        vm.waiting.pop(id(self), None)
         vm.nesting.append(len(vm.frames) - 1)
         handling = vm.handling
         if self.handling is not None:
@@ -148,6 +154,8 @@ class InterpretedGenerator:
             self._let_go()
             exception_context.hand_on(failure)
         if self.state == "suspended":
+            if frame.info.is_protected(frame.at):
+                vm.waiting[id(self)] = (weakref.ref(self), None)
             return value
         self.state = "finished"
         self._let_go()

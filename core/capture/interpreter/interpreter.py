@@ -6,6 +6,7 @@ import abc
 import builtins
 import re
 import types
+import weakref
 from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
@@ -82,6 +83,8 @@ class Interpreter(abc.ABC):
         self.warned: list[Any] = []  # warnings that wait for the graph, see ``late_warnings``
         self.filter_blocks: list[Any] = []  # of warnings.catch_warnings, the innermost last
         self.classes_asked: set[int] = set()  # of lazy modules, see ``lazy_modules``
+        # Generators that wait in a try or with by their id, and how each was reached, see ``WaitingGenerators``.
+        self.waiting: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self.handled = False  # is an operation of the graph within a ``try`` of the program's?
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0

@@ -30,6 +30,7 @@ from jitney.capture.torch.optimizers import in_optimizer
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
+from jitney.capture.waiting_generators import WaitingGenerators
 from jitney.capture.world.world import World
 from jitney.capture.world.wrap_value import wrapper
 from jitney.guards import Source, reentry
@@ -93,6 +94,7 @@ class Loop(Interpreter):
             settle=lambda key, others: settle_among(self, key, others),
         )
         super().__init__(world, handlers, outside, has_regions, witness)
+        self.waiting_generators = WaitingGenerators(self)
         self.forced = forced
         self.max_steps = max_steps
         self.foresees = foresees
@@ -120,14 +122,19 @@ class Loop(Interpreter):
         base = len(frames) - 1
         forced = self.forced
         seen, witness = self.watch, self.witness
+        waiting, opcode = self.waiting, ""
         while True:
+            frame = frames[-1]
+            if waiting:
+                frame.saved = []
+                self.waiting_generators.check(opcode)
             if self.pending is not None:
                 raise self.pending
             if interrupts.waiting:
                 interrupts.postponement.deliver()
-            frame = frames[-1]
             at = frame.at = frame.ip
             instr = frame.instrs[at]
+            opcode = instr.op
             frame.ip = at + 1
             self.steps += 1
             frame.step = self.steps
@@ -156,7 +163,8 @@ class Loop(Interpreter):
             if witness is not None and witness.latest:
                 self.refuse_entered()
             if len(frames) == base:
-                return self.returned
+                value, self.returned = self.returned, None
+                return value
             if self.steps > self.max_steps:
                 raise GiveUp(f"more than {self.max_steps} instructions in one frame", "raise config.max_trace_steps")
 
@@ -183,6 +191,8 @@ class Loop(Interpreter):
                 frame.ip = handler.target
                 return
             self.frames.pop()
+            if self.waiting and not isinstance(error, GeneratorExit):
+                self.waiting_generators.unwind(frame)
             if len(self.frames) == base:
                 raise UserRaised(error)
 

@@ -65,6 +65,14 @@ def before(rest: types.TracebackType | None, made: types.CodeType, module: str |
     return types.TracebackType(rest, frame_for(made, module), 0, line)
 
 
+def let_go(error: BaseException) -> None:
+    """Take the frames of capture itself out of a traceback: they hold what the program drops."""
+    made = TRACEBACK.__get__(error)
+    while made is not None and not never_ran(made.tb_frame):
+        made = made.tb_next
+    TRACEBACK.__set__(error, made)
+
+
 def never_ran(frame: types.FrameType) -> bool:
     """Is it a frame of ours, which has no locals?"""
     return _is_stand_in(frame.f_code)

@@ -137,7 +137,10 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
 def _fallback(vm: Interpreter, obj: Any, kind: type, name: str, raised: UserRaised) -> Any:
     getter = lookup(vm, kind, "__getattr__")
     if getter is ABSENT:
-        raise raised
+        try:
+            raise raised
+        finally:
+            del raised  # which would hold this frame, and by that what callers hold
     if getter is MODULE_GETATTR:
         value = _nn_module_attr(vm, obj, name)
         if value is not ABSENT:

@@ -43,6 +43,8 @@ MAPPINGS = (dict, collections.OrderedDict)
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
 TRANSPARENT = (*CONTENT_TYPES, tuple, str, bytes, int, float, type, types.FunctionType, types.BuiltinFunctionType,
                types.MethodType, types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
+# Classes of C code whose objects, when they are called, call what they hold, or methods of what they are given.
+CALLING = (functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller)
 DUNDERS = (
     "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ "
     "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__ __floor__ "
@@ -237,7 +239,7 @@ def callback(vm: Interpreter, value: Any) -> Any:
         return Reentrant(vm, value)
     if not is_transparent(vm, value) and vm.world.record_of(value) is not None:  # a partial: what it holds is guarded
         return Reentrant(vm, value)
-    if isinstance(value, type) and value.__flags__ & HEAP:
+    if (isinstance(value, type) and value.__flags__ & HEAP) or isinstance(value, CALLING):
         return Reentrant(vm, value)
     return value
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 import stat
+from typing import Any
 
+import pytest
 import torch
-from helpers import check, graph_break
+from helpers import check, check_logged, graph_break
 
 import jitney
 
@@ -101,3 +105,57 @@ def test_a_property_named_as_something_that_the_metaclass_says() -> None:
 
     named = Named()
     check(lambda x: (x + 1, named.__name__), torch.ones(2))
+
+
+class Item:
+    def __init__(self, log: list[Any], number: int) -> None:
+        self.log = log
+        self.number = number
+        log.append(f"made {number}")
+
+    def method(self, more: int) -> int:
+        self.log.append(f"method {self.number}")
+        return self.number + more
+
+    @property
+    def read(self) -> int:
+        self.log.append(f"read {self.number}")
+        return self.number
+
+    def __getitem__(self, key: str) -> int:
+        self.log.append(key)
+        return self.number
+
+
+def _noted(log: list[Any], *numbers: int) -> int:
+    log.append(numbers)
+    return sum(numbers)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log: [item.number for item in map(functools.partial(Item, log), [1, 2])],
+        lambda log: list(map(functools.partial(_noted, log), [1, 2])),
+        lambda log: list(map(functools.partial(map, functools.partial(_noted, log)), [[1], [2]]))[1].__next__(),
+        lambda log: list(filter(functools.partial(_noted, log), [1, 0, 2])),
+        lambda log: sorted([3, 1, 2], key=functools.partial(_noted, log)),
+        lambda log: functools.reduce(functools.partial(_noted, log), [1, 2, 3]),
+        lambda log: list(itertools.accumulate([1, 2, 3], functools.partial(_noted, log))),
+        lambda log: list(itertools.starmap(functools.partial(_noted, log), [(1, 2), (3, 4)])),
+        lambda log: list(map(operator.methodcaller("method", 3), [Item(log, 1), Item(log, 2)])),
+        lambda log: list(map(operator.attrgetter("read"), [Item(log, 1), Item(log, 2)])),
+        lambda log: max([Item(log, 1), Item(log, 2)], key=operator.itemgetter("key")).number,
+    ],
+)
+def test_c_code_calls_python_through_objects_of_c_code_once(call: Any) -> None:
+    def program(log: list[Any]) -> Any:
+        def fn(x: torch.Tensor) -> Any:
+            log.append("begin")
+            found = call(log)
+            log.append("end")
+            return x + 1, found
+
+        return fn
+
+    check_logged(program)

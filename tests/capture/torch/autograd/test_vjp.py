@@ -105,9 +105,14 @@ def linear_of_containers(x: torch.Tensor) -> Any:
     return out, push(x, {"k": x})
 
 
+def by_map(x: torch.Tensor) -> Any:
+    out, pull = vjp(f, x)
+    return list(map(pull, [x, out]))
+
+
 WHOLE = [
     twice, besides, containers, of_a_batch, inside_grad, inside_vmap, in_a_loop, in_a_container, of_a_module,
-    of_parameters, a_number_that_changes, linear, linear_of_containers,
+    of_parameters, a_number_that_changes, linear, linear_of_containers, by_map,
 ]  # fmt: skip
 
 
@@ -172,11 +177,6 @@ def random(x: torch.Tensor) -> Any:
     return out, pull(torch.ones_like(x))
 
 
-def by_map(x: torch.Tensor) -> Any:
-    out, pull = vjp(f, x)
-    return list(map(pull, [x, out]))
-
-
 def keeping_the_graph(x: torch.Tensor) -> Any:
     return vjp(f, x)[1](x, retain_graph=False)
 
@@ -194,7 +194,7 @@ def linear_of_a_jacobian(x: torch.Tensor) -> Any:
 
 
 BROKEN = [
-    after_a_break, after_a_write, after_another_write, in_another_grad_mode, random, by_map, keeping_the_graph,
+    after_a_break, after_a_write, after_another_write, in_another_grad_mode, random, keeping_the_graph,
     dropped_before_a_break, linear_of_what_requires_grad, linear_of_grad, linear_of_a_jacobian,
     after_its_result_was_written_to, after_a_write_past_autograd, of_what_writes_past_autograd,
     of_batch_norm_in_training,
