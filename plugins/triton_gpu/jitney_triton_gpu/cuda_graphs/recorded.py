@@ -208,9 +208,10 @@ class Recorded:
             return "a tensor of the CPU is among its inputs"
         if self.traits.written.intersection(moving):
             return "what it writes to comes from elsewhere each time"
-        if sum(bytes_of(inputs[n]) for n in moving) > WORTH * max(self.traits.launches, 1):
+        moved = sum(bytes_of(inputs[n]) for n in moving)
+        if moved > WORTH * max(self.traits.launches, 1):
             return "copying its inputs takes longer than its launches do"
-        return ""
+        return self.trial.refusal(moved) if self.trial is not None else ""
 
     def _stop(self, reason: str) -> None:
         self.stopped = True

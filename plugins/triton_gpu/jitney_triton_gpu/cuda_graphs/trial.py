@@ -63,13 +63,17 @@ class Trial:
         if self.needed:
             self._room = min(self._room, max(SPARE, int(MORE * self.needed)))
 
+    def refusal(self, copied: int) -> str:
+        """What speaks against a recording that copies so many bytes of inputs, before there is memory for them."""
+        return f"{copied >> 20} MiB would be copied at each call" if copied > COPIED else ""
+
     def objection(self, recording: Recording) -> str:
         """What speaks against a recording that has been made."""
         memory = self.recorder.taken() - self._taken
         if memory > self._room:
             return f"its {memory >> 20} MiB of memory are more than is taken for it unless it is asked for"
-        if recording.copied_bytes > COPIED:
-            return f"{recording.copied_bytes >> 20} MiB would be copied at each call"
+        if refused := self.refusal(recording.copied_bytes):
+            return refused
         self.recorder.keep(recording, memory)
         return ""
 

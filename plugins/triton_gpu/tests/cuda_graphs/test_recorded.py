@@ -475,6 +475,14 @@ def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch:
     for _ in range(6):
         torch.testing.assert_close(list(calls(much)), [much + 1])
     assert told == ["38 MiB would be copied at each call"]
+    taken = tape.memory
+    monkeypatch.setattr(trial, "perf_counter", Clock((1e-3, 0), (1e-4, 0)))
+    calls, told = wrap(lambda x: [x[0]], tape, automatic=True, launches=100)
+    several = [much.clone() for _ in range(6)]
+    for one in several:
+        torch.testing.assert_close(calls(one)[0], one[0])
+    assert told == ["38 MiB would be copied at each call"]
+    assert tape.memory == taken  # which is known before there is memory for copies
 
 
 @pytest.mark.parametrize(("needed", "told"), [(4, []), (3, ["its 4 MiB of memory are more"]), (0, [])])
