@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from jitney_lowering.host_calls import PREPARE, with_numbers
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
+    from jitney_lowering.joint.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
+    from jitney_lowering.joint.norm_results import recompute_norm_results
+    from jitney_lowering.joint.writer import Writer
     from jitney_lowering.linalg_checks import joined_checks
-    from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
     from jitney_lowering.policy import CPU, GPU, Policy
     from jitney_lowering.rules import VIEWS
     from jitney_lowering.scheduler import Schedule, needed_bytes, schedule
@@ -53,6 +55,7 @@ __all__ = [
     "Takes",
     "Var",
     "Wrapper",
+    "Writer",
     "channels_last",
     "decompositions",
     "describe",
@@ -62,6 +65,7 @@ __all__ = [
     "lower",
     "needed_bytes",
     "philox",
+    "recompute_norm_results",
     "schedule",
     "sizes_in",
     "with_numbers",
@@ -75,8 +79,10 @@ _HOMES = {
     "host_calls": ("PREPARE", "with_numbers"),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
+    "joint.memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),
+    "joint.norm_results": ("recompute_norm_results",),
+    "joint.writer": ("Writer",),
     "linalg_checks": ("joined_checks",),
-    "memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),
     "philox": ("philox",),
     "policy": ("CPU", "GPU", "Policy"),
     "rules": ("VIEWS",),

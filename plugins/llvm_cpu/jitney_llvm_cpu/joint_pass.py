@@ -10,11 +10,11 @@ from jitney_llvm_cpu.onednn.filter_order import filters_as_images
 from jitney_llvm_cpu.onednn.matrices import products_of_pixels
 from jitney_llvm_cpu.onednn.subsampling import of_pixels_read
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last
+from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, recompute_norm_results
 
 
 def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
-    """Products in the place of convolutions of single pixels, memory formats, gradients of depthwise convolutions."""
+    """Products in the place of convolutions of single pixels, memory formats, gradients, what of norms is kept."""
     products_of_pixels(graph)
     if options.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
         channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS, plain_weights=True)
@@ -22,6 +22,7 @@ def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
         of_pixels_read(graph)
         filters_as_images(graph)
         depthwise_gradients(graph)
+    recompute_norm_results(graph)
 
 
 def _worth(convolution: Convolution) -> float:

@@ -1,11 +1,11 @@
-"""What is changed in the whole functional graph: memory formats where convolutions are."""
+"""What is changed in the whole functional graph: memory formats around convolutions, what a backward computes again."""
 
 from __future__ import annotations
 
 import torch
 from torch import fx
 
-from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last
+from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, recompute_norm_results
 from jitney_triton_gpu.device import DEVICE_TYPES
 from jitney_triton_gpu.options import TritonGpuOptions
 
@@ -28,10 +28,11 @@ ALIGNED = 4  # elements of 4 bytes
 
 
 def joint_pass(graph: fx.Graph, options: TritonGpuOptions) -> None:
-    """Choose memory formats; see ``Backend``."""
+    """Choose memory formats, then what of norms is kept; see ``Backend``."""
     if options.layout_optimization and torch.backends.cudnn.enabled:
         for device_type in DEVICE_TYPES:
             channels_last(graph, device_type, _worth, READING)
+    recompute_norm_results(graph)
 
 
 def _worth(convolution: Convolution) -> float:

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.convolutions import DTYPES
-from jitney_llvm_cpu.onednn.writer import Writer
+from jitney_lowering import Writer
 
 WIDTH = 3  # elements of the widest window, in its last dimension, for whose weights oneDNN has a kernel
 MOST = 1 << 18  # elements of weights that a thread adds up (``Policy.partial_limit``)

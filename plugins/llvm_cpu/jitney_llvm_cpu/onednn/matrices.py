@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.convolutions import FORMATS, has_channels_last
-from jitney_llvm_cpu.onednn.writer import Writer
+from jitney_lowering import Writer
 
 _aten = torch.ops.aten
 _DTYPES = (torch.float32, torch.float64)  # halves are rounded where eager rounds them

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.convolutions import DTYPES, has_channels_last
-from jitney_llvm_cpu.onednn.writer import Writer
+from jitney_lowering import Writer
 
 LEAST = 1 << 18  # weights: with fewer both take as long
 

@@ -1,0 +1,1 @@
+"""What backends may change in the whole functional graph, before it is cut: parts of their ``joint_pass``."""

@@ -1,0 +1,80 @@
+"""Batch norms whose results nobody has to keep: the backward has what they are made of.
+
+The gradient of a batch norm looks at what it was given, mean and deviation. The gradient of an activation that comes
+next (SiLU, GELU, ELU) looks at the norm's result, which is a product and a sum of these: computed again where it is
+read it takes no memory from the forward to the backward, and less goes through memory in both.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney_lowering.joint.writer import Writer
+from jitney_lowering.rules.pointwise import POINTWISE
+
+aten = torch.ops.aten
+NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default)
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def recompute_norm_results(graph: fx.Graph) -> None:
+    """Have a backward compute the results of batch norms that its pointwise operators read.
+
+    Args:
+        graph: functional ATen operators, forward and backward, with ``meta["phase"]``. It is changed.
+    """
+    for target in NORMS:
+        for norm in graph.find_nodes(op="call_function", target=target):
+            _compute_again(graph, norm)
+
+
+def _compute_again(graph: fx.Graph, norm: fx.Node) -> None:
+    x, training, results = norm.args[0], norm.args[5], _results(norm)
+    assert isinstance(x, fx.Node)
+    if training is not True or not {0, 1, 2} <= results.keys() or not any(map(_is_late, x.users)):
+        return  # by running statistics, or the backward does not look at what the norm was given
+    readers = [user for user in results[0].users if _is_late(user)]
+    if not readers or not all(user.target in POINTWISE for user in readers):
+        return  # what reads memory would have it written there
+    if x.meta["val"].stride() != results[0].meta["val"].stride():
+        return
+    first = next(node for node in graph.nodes if node in readers)
+    again = _result(Writer(graph, first), norm, results[1], results[2])
+    for reader in readers:
+        reader.replace_input_with(results[0], again)
+
+
+def _results(norm: fx.Node) -> dict[Any, fx.Node]:
+    return {user.args[1]: user for user in norm.users if user.target is operator.getitem}
+
+
+def _is_late(node: fx.Node) -> bool:
+    return node.meta.get("phase") == "backward"
+
+
+def _result(write: Writer, norm: fx.Node, mean: fx.Node, rstd: fx.Node) -> fx.Node:
+    """``x * factor + summand``, as the forward computes it."""
+    x, weight, bias = norm.args[:3]
+    assert isinstance(x, fx.Node)
+    value = x.meta["val"]
+    wide = torch.float32 if value.dtype in HALVES else value.dtype
+
+    def widened(node: Any) -> Any:
+        return node if node.meta["val"].dtype is wide else write(aten._to_copy.default, node, dtype=wide)
+
+    factor, mean = widened(rstd), widened(mean)
+    if weight is not None:
+        factor = write(aten.mul.Tensor, widened(weight), factor)
+    summand = write(aten.mul.Tensor, mean, factor)
+    if bias is None:
+        summand = write(aten.neg.default, summand)
+    else:
+        summand = write(aten.sub.Tensor, widened(bias), summand)
+    for _ in range(value.dim() - 2):
+        factor, summand = (write(aten.unsqueeze.default, column, -1) for column in (factor, summand))
+    made = write(aten.add.Tensor, write(aten.mul.Tensor, widened(x), factor), summand)
+    return made if value.dtype is wide else write(aten._to_copy.default, made, dtype=value.dtype)
