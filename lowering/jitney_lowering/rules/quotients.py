@@ -7,12 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from jitney_lowering.index import at_most
+from jitney_lowering.ir.intervals import interval
 from jitney_lowering.ir.scalar import Number, Scalar, eq, ne, one, two, where
 from jitney_lowering.rules.pointwise import pointwise
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.signals import NoRule
 
 aten = torch.ops.aten
+
+
+WHOLE = {"floor": "floordiv", "trunc": "truncdiv"}
 
 
 def inverse(b: Number, dtype: torch.dtype) -> float:
@@ -39,16 +44,29 @@ def reciprocal(x: Scalar) -> Scalar:
     return 1 / x
 
 
-def divisor(b: Scalar | Number, what: str) -> Number:
-    """An integer divisor, as a number: loops must not divide by zero, where eager raises."""
+def whole(op: str, a: Scalar, b: Scalar | Number) -> Scalar:
+    """Division of integers, or its remainder, by what is not zero, where eager raises: loops must not divide by that."""
     number = b.number if isinstance(b, Scalar) else b
-    if number is None or int(number) in (0, -1):  # the lowest integer by -1 overflows
-        raise NoRule(f"{what} of integers by {'a tensor' if number is None else number}")
-    return number
+    if number is not None and int(number) not in (0, -1):  # the lowest integer by -1 overflows
+        return two(op, a, number)
+    if number is None and isinstance(b, Scalar):
+        low, _ = interval(b.value, {})
+        if low is not None and at_most(1, low):
+            return two(op, a, two("maximum", b, 1))  # where nothing is computed, it may be any number
+    raise NoRule(f"division of integers by {'a tensor' if number is None else number}")
+
+
+def whole_on_cuda(op: str, a: Scalar, b: Scalar | Number) -> Scalar:
+    """The same: nothing is raised, and what comes of zero is any number."""
+    if not isinstance(b, Scalar) or b.number is not None:
+        return whole(op, a, b)
+    return two(op, a, where(eq(b, 0), 1, b))
 
 
 def div_mode_on_cuda(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar:
     """``a / b``, rounded down, to zero, or not, as CUDA's kernels have it."""
+    if not a.is_float and rounding_mode is not None:
+        return whole_on_cuda(WHOLE[rounding_mode], a, b)
     if isinstance(b, Scalar) or not a.is_float or b == 0:
         return div_mode(a, b, rounding_mode)
     wide = a.to(opmath(a.dtype))
@@ -66,7 +84,7 @@ def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar
         return a / b
     floors = rounding_mode == "floor"
     if not a.is_float:
-        return two("floordiv" if floors else "truncdiv", a, divisor(b, "division"))
+        return whole(WHOLE[rounding_mode], a, b)
     if isinstance(b, Scalar):
         return floor_div(a, b) if floors else one("trunc", a / b)
     wide = a.to(opmath(a.dtype))  # neither the number nor the quotient is rounded to a half
@@ -99,19 +117,29 @@ def floored(a: Scalar, b: Scalar, over_b: Callable[[Scalar], Scalar]) -> Scalar:
     return where(eq(quotient, 0), two("copysign", a.like(0.0), over_b(a)), whole)
 
 
-@pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounded=(1,))
+def remainder_on_cuda(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a % b`` as CUDA's kernel has it."""
+    return two("remainder", a, b) if a.is_float else whole_on_cuda("remainder", a, b)
+
+
+@pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounded=(1,), cuda_formula=remainder_on_cuda)
 def remainder(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a % b`` with the sign of ``b``."""
-    return two("remainder", a, b if a.is_float else divisor(b, "remainder"))
+    return two("remainder", a, b) if a.is_float else whole("remainder", a, b)
 
 
-@pointwise(aten.remainder.Scalar_Tensor, rounded=(0,))
-def remainder_of_number(a: Number, b: Scalar) -> Scalar:
+@pointwise(aten.remainder.Scalar_Tensor, rounded=(0,), cuda_formula=remainder_on_cuda)
+def remainder_of_number(a: Scalar, b: Scalar) -> Scalar:
     """The same of a number."""
-    return remainder(b.like(a), b)
+    return remainder(a, b)
 
 
-@pointwise(aten.fmod.Tensor, aten.fmod.Scalar, rounded=(1,))
+@pointwise(
+    aten.fmod.Tensor,
+    aten.fmod.Scalar,
+    rounded=(1,),
+    cuda_formula=lambda a, b: two("fmod", a, b) if a.is_float else whole_on_cuda("fmod", a, b),
+)
 def fmod(a: Scalar, b: Scalar | Number) -> Scalar:
     """The remainder with the sign of ``a``."""
-    return two("fmod", a, b if a.is_float else divisor(b, "remainder"))
+    return two("fmod", a, b) if a.is_float else whole("fmod", a, b)

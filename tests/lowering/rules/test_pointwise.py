@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from lowering.graphs import lowered
+from lowering.graphs import Captured, lowered
 
 import jitney
+from jitney_lowering.rules import RULES
 from jitney_lowering.rules.pointwise import POINTWISE
 
 aten = torch.ops.aten
@@ -421,3 +422,40 @@ def test_numbers_before_the_operator(dtype: torch.dtype) -> None:
         found = jitney.compile(function, backend="llvm_cpu", fullgraph=True)(x)
         for got, wanted in zip(found, function(x), strict=True):
             assert got.dtype is wanted.dtype and torch.equal(got, wanted)
+
+
+def quotients(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc"), torch.remainder(17, y),
+        torch.where(x > 2, x, x // y).roll(1),
+    )  # fmt: skip
+
+
+def test_integers_by_what_is_known_to_be_positive() -> None:
+    x, y = torch.arange(-40, 40).view(8, 10), torch.randint(-3, 9, (8, 10))
+    lowered(lambda x, y: quotients(x, y.clamp(min=1)), x, y)
+    lowered(lambda x, y: quotients(x, torch.arange(1, 11)), x, y)
+    lowered(lambda x, y: F.pad(x // y.clamp(1, 5), (2, 3))[:, ::2], x, y, whole=None)
+    lowered(lambda x, y: quotients(x.int(), y.int().clamp(min=2)), x, y)
+
+
+def test_integers_by_what_may_be_zero_run_as_a_whole() -> None:
+    x, y = torch.arange(-40, 40), torch.arange(1, 81)
+    lowered(lambda x, y: x // y, x, y, whole=["floor_divide.default"])
+    lowered(lambda x, y: x % y.clamp(min=0), x, y, whole=["remainder.Tensor"])
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        jitney.compile(lambda x, y: x // y, backend="llvm_cpu")(x, y - 1)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_by_a_tensor_as_on_cuda(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    for target in (aten.floor_divide.default, aten.remainder.Tensor, aten.fmod.Tensor, aten.div.Tensor_mode,
+                   aten.remainder.Scalar_Tensor):  # fmt: skip
+        monkeypatch.setitem(POINTWISE, target, POINTWISE[target].on_cuda())
+        monkeypatch.setitem(RULES, target, POINTWISE[target])
+    x, y = torch.arange(-40, 40).to(dtype), torch.randint(1, 9, (80,)).to(dtype)
+    if dtype is not torch.uint8:
+        y[::3] *= -1
+    lowered(quotients, x, y)
+    y[5] = 0  # any number, and no error
+    jitney.compile(quotients, backend=Captured().backend)(x, y)
