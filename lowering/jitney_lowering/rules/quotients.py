@@ -45,7 +45,7 @@ def reciprocal(x: Scalar) -> Scalar:
 
 
 def whole(op: str, a: Scalar, b: Scalar | Number) -> Scalar:
-    """Division of integers, or its remainder, by what cannot be zero (eager raises there): loops must not divide by it."""
+    """Division of integers, or its remainder, by what cannot be zero: loops must not do what eager raises for."""
     number = b.number if isinstance(b, Scalar) else b
     if number is not None and int(number) not in (0, -1):  # the lowest integer by -1 overflows
         return two(op, a, number)
