@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from jitney.backends import CompileRequest
-from jitney.backends.devices import library_settings, saved_tensors_hooks
+from jitney.backends.devices import library_settings, saved_tensors_hooks, storage_of
 from jitney_triton_gpu.cuda_graphs.recording import Recorder, Recording, Run, bytes_of
 from jitney_triton_gpu.cuda_graphs.trial import COPIED, TRIES, Trial
 
@@ -21,6 +22,9 @@ SMALL = 1 << 20  # bytes of an input that is copied, or of results that are hand
 LEAST = 8  # launches that a recording is worth
 WORTH = 4 << 20  # bytes that are copied in the time of one launch
 PATIENCE = 32  # calls in a row that no recording fits, after which it is given up, unless recordings were asked for
+
+
+_RECORDINGS: weakref.WeakSet[Recording] = weakref.WeakSet()  # all that there are
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Inputs:
         calls: how many there were.
         addresses: of the last one's tensors.
         moving: positions of tensors that come from elsewhere each time.
+        tried: has there been a recording?
         copied: positions of results that callers keep for long, and that are small.
         recordings: what there is.
     """
@@ -64,6 +69,7 @@ class Inputs:
     calls: int = 0
     addresses: dict[int, int] = field(default_factory=dict)
     moving: set[int] = field(default_factory=set)
+    tried: bool = False
     copied: frozenset[int] = frozenset()
     recordings: list[Recording] = field(default_factory=list)
 
@@ -161,6 +167,9 @@ class Recorded:
 
     def _record(self, alike: Inputs, inputs: Sequence[Any], addresses: dict[int, int]) -> Recording | None:
         self._learn(alike, inputs)
+        if not alike.tried:  # a forward that is recorded itself by now leaves its residuals in one place
+            alike.moving -= {n for n in alike.moving if _is_recorded(inputs[n])}
+            alike.tried = True
         moving, fixed = sorted(alike.moving), [n for n in addresses if n not in alike.moving]
         reason = self._why_not(inputs, moving, fixed)
         if reason:
@@ -184,6 +193,7 @@ class Recorded:
             self._stop(reason)
             return None
         alike.recordings.append(made)
+        _RECORDINGS.add(made)
         return made
 
     def _learn(self, alike: Inputs, inputs: Sequence[Any]) -> None:
@@ -217,6 +227,12 @@ class Recorded:
         self.stopped = True
         self.known.clear()
         self.tell(reason)
+
+
+def _is_recorded(tensor: torch.Tensor) -> bool:
+    """Is it a result of a recording, in the memory of that?"""
+    place = storage_of(tensor)
+    return any(place in recording.storages for recording in list(_RECORDINGS))
 
 
 def _named(number: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import gc
 import math
 from collections.abc import Callable, Sequence
@@ -90,6 +92,10 @@ def wrap(
     told: list[str] = []
     traits = Traits(frozenset(written), dynamic, launches, automatic, seen, trains, True, needed)
     return Recorded(run, tape, traits, told.append), told
+
+
+def recordings_of(calls: Recorded) -> list[Recording]:
+    return [r for alike in calls.known.values() for r in alike.recordings]
 
 
 class Clock:
@@ -483,6 +489,43 @@ def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch:
         torch.testing.assert_close(calls(one)[0], one[0])
     assert told == ["38 MiB would be copied at each call"]
     assert tape.memory == taken  # which is known before there is memory for copies
+
+
+class Weak(Tape):
+    """It knows addresses, as a device does: the memory of inputs does not live for it."""
+
+    def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
+        assert isinstance(run, functools.partial)
+        return super().record(functools.partial(run.func, *map(self.unowned, run.args)))
+
+    @staticmethod
+    def unowned(x: torch.Tensor) -> torch.Tensor:
+        memory = (ctypes.c_char * (x.numel() * x.element_size())).from_address(x.data_ptr())
+        return torch.frombuffer(memory, dtype=x.dtype)
+
+
+def test_what_another_recording_makes_is_not_copied() -> None:
+    """As long as each call has memory of its own, residuals come from elsewhere each time; no more when it is recorded."""
+    tape = Weak()
+    w = torch.randn(5)
+    forward, _ = wrap(lambda x: [x * 2, x.sin()], tape)
+    backward, _ = wrap(lambda y, w: [y * w], tape)
+    before = []
+    for _ in range(8):
+        x = torch.randn(5)
+        residual = forward(x)[1]
+        if not tape.recorded:
+            before.append(residual)
+        torch.testing.assert_close(backward(residual, w), [x.sin() * w])
+        del residual
+    (recording,) = recordings_of(backward)
+    assert not recording.moving and recording.replays > 1
+    for _ in range(4):  # two steps at a time: residuals alternate between places, and are copied
+        x, y = torch.randn(5), torch.randn(5)
+        residuals = [forward(x)[1], forward(y)[1]]
+        torch.testing.assert_close(backward(residuals[0], w), [x.sin() * w])
+        torch.testing.assert_close(backward(residuals[1], w), [y.sin() * w])
+        residuals.clear()
 
 
 @pytest.mark.parametrize(("needed", "told"), [(4, []), (3, ["its 4 MiB of memory are more"]), (0, [])])
