@@ -505,7 +505,7 @@ class Weak(Tape):
 
 
 def test_what_another_recording_makes_is_not_copied() -> None:
-    """As long as each call has memory of its own, residuals come from elsewhere each time; no more when it is recorded."""
+    """While each call has memory of its own, residuals come from elsewhere each time; no more when it is recorded."""
     tape = Weak()
     w = torch.randn(5)
     forward, _ = wrap(lambda x: [x * 2, x.sin()], tape)
