@@ -72,7 +72,8 @@ class WaitingGenerators:
                 if way is None:
                     lost.append(reference)
         way = None
-        if lost:
+        # What only the way found before led to is gone with it, by now.
+        if lost := [reference for reference in lost if reference() is not None]:
             self._drop(lost)
 
     def unwind(self, frame: Frame) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FRONTEND, check_logged, compile_fn, observe, outcome, t
+from helpers import FRONTEND, check, check_logged, compile_fn, observe, outcome, t
 
 Log = list[Any]
 Holder = Callable[[Log], None]
@@ -214,6 +214,24 @@ def test_frame_that_drops_a_holder_is_one_graph(holder: str) -> None:
     with observe() as seen:
         got = compile_fn(fn)(t())
     assert got[1] == fn(t())[1] and not seen.skips and not seen.breaks and len(seen.graphs) == 1
+
+
+def test_what_holds_nothing_of_a_generator_is_not_let_go_with_it() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        log: Log = []
+        items, owner = [None, x * 2], Plain()
+        owner.held, owner.result = None, x * 3
+
+        def first() -> Any:
+            for number in numbers(log):
+                return number
+
+        first()
+        items.append(x + 1)
+        owner.held, items[0] = items, x * 5
+        return items, owner.result, owner.held[0], vars(owner), log
+
+    check(fn, t(), graphs=1)
 
 
 def _temporary(log: Log) -> None:
