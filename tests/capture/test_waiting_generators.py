@@ -331,6 +331,19 @@ def _cleanup_writes(log: Log) -> None:
     log.append(items[0])
 
 
+def _unpacked(log: Log) -> None:
+    try:
+        _first, _second = numbers(log)
+    except ValueError as error:
+        log.append(str(error))
+    for items in ((1, 2, 3), {1: 2, 3: 4, 5: 6}, "abc", iter(range(4))):
+        try:
+            _first, _second = items
+        except ValueError as error:
+            log.append(str(error))
+    log.append("after")
+
+
 def _loader(log: Log) -> None:
     class Loader:
         def __iter__(self) -> Iterator[int]:
@@ -354,7 +367,7 @@ def _loader(log: Log) -> None:
 
 @pytest.mark.parametrize(
     "drops",
-    [_temporary, _arguments, _left, _container_changes, _handlers, _swapped, _cleanup_writes, _loader],
+    [_temporary, _arguments, _left, _container_changes, _handlers, _swapped, _cleanup_writes, _unpacked, _loader],
     ids=lambda fn: fn.__name__.strip("_"),
 )
 def test_generator_is_closed_at_the_instruction_that_drops_it(drops: Any) -> None:
