@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FRONTEND, check, check_logged, compile_fn, observe, outcome, t
+from helpers import FRONTEND, check, check_logged, check_scenario, compile_fn, observe, outcome, t
 
 Log = list[Any]
 Holder = Callable[[Log], None]
@@ -392,6 +392,59 @@ def test_generator_in_what_outlives_the_frame_is_not_closed() -> None:
         return fn
 
     check_logged(program)
+
+
+def _adding(x: torch.Tensor) -> Iterator[int]:
+    try:
+        yield 1
+    finally:
+        x.add_(10)
+
+
+def _waiting(x: torch.Tensor) -> Iterator[int]:
+    made = _adding(x)
+    next(made)
+    return made
+
+
+def test_generator_that_a_write_replaces_is_closed_before_what_comes_next() -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        owner, table, items, cell = Plain(), {}, [_waiting(t())], None
+        owner.held = None
+        seen = torch.zeros(3)
+
+        def attribute(x: torch.Tensor) -> Any:
+            owner.held = _waiting(seen)
+            return x + seen
+
+        def entry(x: torch.Tensor) -> Any:
+            table["held"] = [_waiting(seen)]
+            return x + seen
+
+        def variable(x: torch.Tensor) -> Any:
+            nonlocal cell
+            cell = _waiting(seen)
+            return x + seen
+
+        def cleared(x: torch.Tensor) -> Any:
+            items.clear()
+            return x + seen
+
+        results = []
+        for fn in (attribute, entry, variable, cleared):
+            compiled = compile(fn)
+            for _ in range(3):
+                results.append(compiled(torch.ones(3)))
+                items[:] = [_waiting(seen)]
+        owner.held = _waiting(seen)
+
+        def dropped(x: torch.Tensor) -> Any:
+            owner.held = None
+            return x + seen
+
+        return [*results, compile(dropped)(torch.ones(3))], seen
+
+    check_scenario(scenario)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
