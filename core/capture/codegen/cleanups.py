@@ -51,7 +51,7 @@ def check(frames: Iterable[Frame]) -> None:
 def check_replaced(world: World) -> None:
     """Raise ``GiveUp`` if writes that wait for the graph drop what would clean up: eager drops it before that.
 
-    What the frame puts in a place is dropped by the next call; none of them has read the place, or has guarded it.
+    What the frame puts in a place is dropped by the next call, by the same code: it need not have read the place.
     """
     for record in list(world.records.values()):
         if record.dirty:
