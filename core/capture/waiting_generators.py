@@ -36,6 +36,11 @@ QUIET = frozenset(
     "KW_NAMES IS_OP BUILD_TUPLE BUILD_LIST BUILD_MAP JUMP_FORWARD JUMP_BACKWARD POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE "
     "POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE RETURN_GENERATOR COPY_FREE_VARS MAKE_CELL".split()
 )
+# Those of them that take nothing from a frame that runs: a way that begins in the innermost one is as before, too.
+KEEPING = frozenset(
+    "LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_DEREF LOAD_CLOSURE COPY SWAP PUSH_NULL "
+    "RESUME NOP CACHE PRECALL KW_NAMES JUMP_FORWARD JUMP_BACKWARD".split()
+)
 LEAVES = (*ATOMS, *(kind for kind in CODE_LIKE if kind not in (types.BuiltinFunctionType, types.MethodWrapperType)),
           torch.Tensor, types.FrameType, types.TracebackType)  # fmt: skip
 HINT = "close the generator before it is dropped"
@@ -61,10 +66,10 @@ class WaitingGenerators:
 
     def check(self, opcode: str = "") -> None:
         """Drop what the program has dropped by the instruction before; called between two instructions."""
-        innermost = len(self.vm.frames) - 1
+        above = len(self.vm.frames) - (opcode not in KEEPING)  # frames below it have lost nothing
         lost = []
         for key, (reference, way) in list(self.ways.items()):
-            if opcode in QUIET and way is not None and way.depth < innermost and self._is_running(way):
+            if opcode in QUIET and way is not None and way.depth < above and self._is_running(way):
                 continue
             if way is None or not self._holds(way):
                 way = self._found(reference())
@@ -72,7 +77,8 @@ class WaitingGenerators:
                 if way is None:
                     lost.append(reference)
         way = None
-        if lost:
+        # What only the way found before led to is gone with it, by now.
+        if lost := [reference for reference in lost if reference() is not None]:
             self._drop(lost)
 
     def unwind(self, frame: Frame) -> None:

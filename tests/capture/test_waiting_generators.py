@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FRONTEND, check_logged, compile_fn, observe, outcome, t
+from helpers import FRONTEND, check, check_logged, check_scenario, compile_fn, observe, outcome, t
 
 Log = list[Any]
 Holder = Callable[[Log], None]
@@ -216,6 +216,24 @@ def test_frame_that_drops_a_holder_is_one_graph(holder: str) -> None:
     assert got[1] == fn(t())[1] and not seen.skips and not seen.breaks and len(seen.graphs) == 1
 
 
+def test_what_holds_nothing_of_a_generator_is_not_let_go_with_it() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        log: Log = []
+        items, owner = [None, x * 2], Plain()
+        owner.held, owner.result = None, x * 3
+
+        def first() -> Any:
+            for number in numbers(log):
+                return number
+
+        first()
+        items.append(x + 1)
+        owner.held, items[0] = items, x * 5
+        return items, owner.result, owner.held[0], vars(owner), log
+
+    check(fn, t(), graphs=1)
+
+
 def _temporary(log: Log) -> None:
     Owner(log).itself().itself()
     log.append(Owner(log).answer)
@@ -313,6 +331,19 @@ def _cleanup_writes(log: Log) -> None:
     log.append(items[0])
 
 
+def _unpacked(log: Log) -> None:
+    try:
+        _first, _second = numbers(log)
+    except ValueError as error:
+        log.append(str(error))
+    for items in ((1, 2, 3), {1: 2, 3: 4, 5: 6}, "abc", iter(range(4))):
+        try:
+            _first, _second = items
+        except ValueError as error:
+            log.append(str(error))
+    log.append("after")
+
+
 def _loader(log: Log) -> None:
     class Loader:
         def __iter__(self) -> Iterator[int]:
@@ -336,7 +367,7 @@ def _loader(log: Log) -> None:
 
 @pytest.mark.parametrize(
     "drops",
-    [_temporary, _arguments, _left, _container_changes, _handlers, _swapped, _cleanup_writes, _loader],
+    [_temporary, _arguments, _left, _container_changes, _handlers, _swapped, _cleanup_writes, _unpacked, _loader],
     ids=lambda fn: fn.__name__.strip("_"),
 )
 def test_generator_is_closed_at_the_instruction_that_drops_it(drops: Any) -> None:
@@ -361,6 +392,59 @@ def test_generator_in_what_outlives_the_frame_is_not_closed() -> None:
         return fn
 
     check_logged(program)
+
+
+def _adding(x: torch.Tensor) -> Iterator[int]:
+    try:
+        yield 1
+    finally:
+        x.add_(10)
+
+
+def _waiting(x: torch.Tensor) -> Iterator[int]:
+    made = _adding(x)
+    next(made)
+    return made
+
+
+def test_generator_that_a_write_replaces_is_closed_before_what_comes_next() -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        owner, table, items, cell = Plain(), {}, [_waiting(t())], None
+        owner.held = None
+        seen = torch.zeros(3)
+
+        def attribute(x: torch.Tensor) -> Any:
+            owner.held = _waiting(seen)
+            return x + seen
+
+        def entry(x: torch.Tensor) -> Any:
+            table["held"] = [_waiting(seen)]
+            return x + seen
+
+        def variable(x: torch.Tensor) -> Any:
+            nonlocal cell
+            cell = _waiting(seen)
+            return x + seen
+
+        def cleared(x: torch.Tensor) -> Any:
+            items.clear()
+            return x + seen
+
+        results = []
+        for fn in (attribute, entry, variable, cleared):
+            compiled = compile(fn)
+            for _ in range(3):
+                results.append(compiled(torch.ones(3)))
+                items[:] = [_waiting(seen)]
+        owner.held = _waiting(seen)
+
+        def dropped(x: torch.Tensor) -> Any:
+            owner.held = None
+            return x + seen
+
+        return [*results, compile(dropped)(torch.ones(3))], seen
+
+    check_scenario(scenario)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

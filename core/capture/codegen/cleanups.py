@@ -11,7 +11,7 @@ import contextlib
 import gc
 import itertools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from jitney.capture.interpreter.signals import GiveUp
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.frame import Frame
+    from jitney.capture.world.record import Record
     from jitney.capture.world.world import World
     from jitney.guards import Source
 
@@ -34,6 +35,7 @@ CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 # What has entered a context manager leaves it before it drops it, as contextlib's own code does.
 CLOSING: tuple[type, ...] = (type(contextlib.contextmanager(lambda: iter(()))()).__mro__[1],)
 DEPTH = 4
+REPLACED = "a generator that waits in a try or with is replaced where something older than the frame holds it"
 REASON = "a generator that waits in a try or with may be dropped after a graph break"
 
 
@@ -44,6 +46,35 @@ def check(frames: Iterable[Frame]) -> None:
             map(waits_to_clean_up, (*frame.stack, *frame.saved, *frame.locals.values()))
         ):
             raise GiveUp(REASON, "take the graph break out of the loop over the generator")
+
+
+def check_replaced(world: World) -> None:
+    """Raise ``GiveUp`` if writes that wait for the graph drop what would clean up: eager drops it before that.
+
+    What the frame puts in a place is dropped by the next call, by the same code: it need not have read the place.
+    """
+    for record in list(world.records.values()):
+        if record.dirty:
+            new = (*record.overlay.values(), *record.slots.values(), *(record.cell or ()))
+            if any(map(waits_to_clean_up, (*_replaced(record), *new))):
+                raise GiveUp(REPLACED, "close the generator before another one is put in its place")
+
+
+def _replaced(record: Record) -> Iterator[Any]:
+    """What is in the places that are written to, before they are."""
+    value = record.value
+    if isinstance(value, dict):
+        yield from (dict.get(value, key) for key in record.overlay)
+    for name in record.slots:
+        with contextlib.suppress(AttributeError, TypeError):
+            yield object.__getattribute__(value, name)
+    if record.cell is not None:
+        with contextlib.suppress(ValueError):  # an empty one
+            yield value.cell_contents
+    if record.original is not None:
+        before, after = (c.values() if isinstance(c, dict) else c for c in (record.original, record.content))
+        left = set(map(id, after))
+        yield from (item for item in before if id(item) not in left)
 
 
 def guard(world: World, value: Any, source: Source) -> None:

@@ -278,6 +278,7 @@ class Emitter:
 
     def _pending_writes(self) -> None:
         """Text of every write that capture postponed. Rebuilding values finds objects to rebuild, but no writes."""
+        cleanups.check_replaced(self.vm.world)
         for record in list(self.vm.world.records.values()):
             if record.dirty:
                 before = len(self.effects) + len(self.late) + len(self.rebuild.lines)

@@ -149,6 +149,7 @@ class Loop(Interpreter):
                 else:
                     HANDLERS[instr.op](self, frame, instr)
             except UserRaised as raised:
+                opcode = ""  # the handler's frame has lost what lay above
                 self.refuse_entered()
                 error = raised.value
                 if not (raised.again or id(error) in self.raised_at or self.world.record_of(error) is not None):

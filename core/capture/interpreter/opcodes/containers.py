@@ -227,7 +227,8 @@ def unpack_sequence(vm: Any, frame: Frame, instr: Any) -> None:
     if len(items) < instr.arg:
         vm.raise_user(ValueError(f"not enough values to unpack (expected {instr.arg}, got {len(items)})"))
     if len(items) > instr.arg:
-        raise Break("too many values to unpack")
+        del value, items  # a generator that waits is closed before the handler of the error runs
+        vm.raise_user(ValueError(f"too many values to unpack (expected {instr.arg})"))
     frame.stack += reversed(items)
 
 
