@@ -57,7 +57,7 @@ def _is_late(node: fx.Node) -> bool:
 
 
 def _result(write: Writer, norm: fx.Node, mean: fx.Node, rstd: fx.Node) -> fx.Node:
-    """``x * factor + summand``, as the forward computes it."""
+    """``(x - mean) * factor + bias``: the gradient of the norm looks at the difference, too."""
     x, weight, bias = norm.args[:3]
     assert isinstance(x, fx.Node)
     value = x.meta["val"]
@@ -66,15 +66,16 @@ def _result(write: Writer, norm: fx.Node, mean: fx.Node, rstd: fx.Node) -> fx.No
     def widened(node: Any) -> Any:
         return node if node.meta["val"].dtype is wide else write(aten._to_copy.default, node, dtype=wide)
 
-    factor, mean = widened(rstd), widened(mean)
+    def column(node: Any) -> Any:
+        for _ in range(value.dim() - 2):
+            node = write(aten.unsqueeze.default, node, -1)
+        return node
+
+    factor = widened(rstd)
     if weight is not None:
         factor = write(aten.mul.Tensor, widened(weight), factor)
-    summand = write(aten.mul.Tensor, mean, factor)
-    if bias is None:
-        summand = write(aten.neg.default, summand)
-    else:
-        summand = write(aten.sub.Tensor, widened(bias), summand)
-    for _ in range(value.dim() - 2):
-        factor, summand = (write(aten.unsqueeze.default, column, -1) for column in (factor, summand))
-    made = write(aten.add.Tensor, write(aten.mul.Tensor, widened(x), factor), summand)
+    centred = write(aten.sub.Tensor, widened(x), column(widened(mean)))
+    made = write(aten.mul.Tensor, centred, column(factor))
+    if bias is not None:
+        made = write(aten.add.Tensor, made, column(widened(bias)))
     return made if value.dtype is wide else write(aten._to_copy.default, made, dtype=value.dtype)

@@ -84,6 +84,7 @@ def test_other_inputs() -> None:
     assert images_kept(block(nn.SiLU), IMAGE.to(memory_format=torch.channels_last)) == 2
     assert images_kept(block(nn.SiLU), IMAGE, dynamic=True) == 2
     assert images_kept(block(nn.SiLU).bfloat16(), IMAGE.bfloat16()) == 2
+    assert images_kept(block(nn.SiLU), IMAGE + 100) == 2  # far from zero, beside its deviation
     rows = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ELU(), nn.Linear(32, 4))
     assert images_kept(rows, torch.randn(WIDTH // 32, 8)) == 2
 
