@@ -64,6 +64,7 @@ class Row:
         builder = call.builder
         call.refuse_unless(SORT in builder.policy.scans and bool(x.size), "no rule")
         self.call, self.x, self.dim, self.descending = call, x, axis(dim, len(x.size)), descending
+        self.few = number if number is not None and 0 < number <= FEW else None
         length, rows = x.size[self.dim].value, count([n for d, n in enumerate(x.size) if d != self.dim])
         self.width = BITS.get(x.dtype) or _width(call, x)
         call.refuse_unless(self.width > 0, "elements of 64 bits")
@@ -77,22 +78,18 @@ class Row:
         self.shift = (self.length - 1).bit_length()
         self.kept = torch.int32 if self.width + self.shift <= 32 else torch.int64
         call.refuse_unless(self.length <= LONGEST * 8 // self.kept.itemsize, "long rows")
-        picked = x.size[self.dim] if number is None or number > FEW else index(number)
+        picked = x.size[self.dim] if self.few is None else index(self.few)
         self.source = prepare(call, x, [self.dim], (*x.size[: self.dim], picked, *x.size[self.dim + 1 :]))
         keys = Tensor(x.size, self.kept, x.device, self._key)
         self.keys = builder.scan(SORT, keys, self.dim, self.kept, stride)
 
-    def all(self) -> list[Tensor]:
-        """The elements in order, and where they were."""
-        return self._of(self.keys, self.dim)
-
-    def first(self, number: int) -> list[Tensor]:
-        """So many of each row. Of the keys of a few, only these are kept."""
-        if not 0 < number <= FEW:
-            return self.all()
+    def first(self) -> list[Tensor]:
+        """The elements that are wanted, in order, and where they were. Of the keys of a few, only these are kept."""
+        if self.few is None:
+            return self._of(self.keys, self.dim)
         size, call = self.x.size, self.call
-        kept = (*size[: self.dim], index(number), *size[self.dim + 1 :])
-        each = [inserted(self._key_at(_always(n)), self.dim) for n in range(number)]
+        kept = (*size[: self.dim], index(self.few), *size[self.dim + 1 :])
+        each = [inserted(self._key_at(_always(n)), self.dim) for n in range(self.few)]
         return self._of(call.builder.joined(each, self.dim, kept, contiguous(kept)), self.dim)
 
     def one(self, there: Element, keepdim: bool) -> list[Tensor]:
@@ -176,7 +173,7 @@ def stable_sort(call: Call) -> list[Tensor]:
 
 
 def _all(call: Call, dim: int, descending: bool) -> list[Tensor]:
-    return Row(call, dim, descending, call.builder.sizes.shape(call.val[0].stride())).all()
+    return Row(call, dim, descending, call.builder.sizes.shape(call.val[0].stride())).first()
 
 
 @order(aten.topk.default)
@@ -184,7 +181,7 @@ def topk(call: Call) -> list[Tensor]:
     """The least or the greatest elements of each row; always in order."""
     x, k, dim, largest, _ = call.args
     call.refuse_unless(x.dtype is not torch.bool and isinstance(k, int), "truth values, or a symbolic number")
-    return Row(call, dim, largest, number=k).first(k)
+    return Row(call, dim, largest, number=k).first()
 
 
 @order(aten.kthvalue.default)

@@ -15,9 +15,7 @@ from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.signals import NoRule
 
 aten = torch.ops.aten
-
-
-WHOLE = {"floor": "floordiv", "trunc": "truncdiv"}
+WHOLE = {"floor": "floordiv", "trunc": "truncdiv"}  # of integers, by the mode of rounding
 
 
 def inverse(b: Number, dtype: torch.dtype) -> float:
