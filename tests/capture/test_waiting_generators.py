@@ -467,3 +467,24 @@ def test_generator_whose_cleanup_raises_where_it_is_dropped() -> None:
         return lambda x: outcome(inner, x)
 
     check_logged(program)
+
+
+def test_generator_that_a_cache_keeps() -> None:
+    def program(log: Log) -> Any:
+        @functools.lru_cache
+        def cached(number: int) -> list[Any]:
+            return [started(log, number)]
+
+        kept.append(cached)
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            held = cached(1)
+            log.append("had")
+            del held
+            log.append("after")
+            return x + 1
+
+        return fn
+
+    kept: list[Any] = []
+    check_logged(program)

@@ -415,9 +415,11 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
     if any(vm.world.is_fresh(v) and type(v).__dictoffset__ for v in (*args, *kwargs.values())):
         raise Break(f"{what} with an object that the frame has made, to which it may write")
-    before, nodes = _traces(vm), set(vm.tracer.graph.nodes)
+    before, nodes, waiting = _traces(vm), set(vm.tracer.graph.nodes), set(vm.waiting)
     with records_read(vm.world) as read:
         made = vm.call(fn.__wrapped__, *args, **kwargs)
+    if not waiting.issuperset(vm.waiting):  # the one that the cache keeps is another one
+        raise Break(f"{what}, which leaves a generator waiting in a try or with", "call it outside compiled code")
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
     only_computes = vm.tracer.take_back(nodes) if constant else nodes.issuperset(vm.tracer.graph.nodes)
     if _traces(vm) != before or not only_computes:
