@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lowering.graphs import kinds, lowered, trained
 
 from jitney_lowering.index import Index, Opaque, index, max_, min_
+from jitney_lowering.index_value import index_value
 from jitney_lowering.ir import Constant, constant, position
-from jitney_lowering.ir.index_value import index_value
 
 A, B = Opaque("a", 0, 30), Opaque("b", 0, 30)
 

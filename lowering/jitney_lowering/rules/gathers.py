@@ -16,7 +16,7 @@ from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.tensor import Shape, Tensor, corner, count, variables
 from jitney_lowering.index import Index
-from jitney_lowering.ir.index_value import with_index_values
+from jitney_lowering.index_value import with_index_values
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Load, Position, Value, constant, position, walk
 from jitney_lowering.rules.promotion import opmath

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitney_lowering.index import Index, index, product
-from jitney_lowering.ir.index_value import at_computed_place
+from jitney_lowering.index_value import at_computed_place
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.values import FEW_LINES, LINE, Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
