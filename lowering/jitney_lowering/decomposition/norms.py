@@ -148,6 +148,11 @@ def _channel_dims(x: Tensor) -> list[int]:
     return [0, *range(2, x.dim())]
 
 
+def _added_up(x: Tensor, dims: list[int]) -> Tensor:
+    """The sum, on CPUs in double precision as eager's kernels: what is left of a gradient may be little of it."""
+    return x.sum(dims, dtype=torch.float64 if x.device.type == "cpu" else None)
+
+
 def _normalised(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Maybe) -> Tensor:
     """As eager does it: on the CPU with one factor and one summand for each channel."""
     if x.device.type != "cpu":
@@ -162,7 +167,11 @@ def _normalised(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Mayb
 def _trained(
     x: Tensor, weight: Maybe, bias: Maybe, eps: float, kept: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    variance, mean = (s.view(-1) for s in moments(wide(x), _channel_dims(x)))
+    source, dims = wide(x), _channel_dims(x)
+    number = count(x, dims)
+    mean = (_added_up(source, dims) / number).to(source.dtype)
+    centred = source - per_channel(x, mean)
+    variance = (_added_up(centred * centred, dims) / number).to(source.dtype)
     rstd = (variance + eps).rsqrt()
     rounded = wide(mean.to(kept)), wide(rstd.to(kept))  # as eager keeps them, and uses them
     return _normalised(x, *rounded, weight, bias), mean, variance, rstd
@@ -276,16 +285,15 @@ def batch_norm_backward(
     g, source, mean, rstd = wide(grad), wide(x), wide(mean), wide(rstd)
     dims = _channel_dims(x)
     centred = source - per_channel(x, mean)
-    total = g.sum(dims)
-    product = (g * centred).sum(dims)
+    total, product = _added_up(g, dims), _added_up(g * centred, dims)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         factor = rstd if weight is None else rstd * wide(weight)
         inner = g
         if train:
             number = count(x, dims)
-            slope = product * rstd * rstd / number
-            inner = g - per_channel(x, total / number) - centred * per_channel(x, slope)
+            slope = (product * rstd * rstd / number).to(g.dtype)
+            inner = g - per_channel(x, (total / number).to(g.dtype)) - centred * per_channel(x, slope)
         grad_x = (inner * per_channel(x, factor)).to(x.dtype)
     kept = parameter_dtype(x, weight)
     if output_mask[1]:

@@ -31,23 +31,24 @@ def batch_norm(call: Call) -> list[Tensor]:
     call.refuse_unless(bool(training) and len(x.size) > 1, "batch norm of a vector")
     builder, compute, channels = call.builder, opmath(x.dtype), x.size[1]
     dims = [d for d in range(len(x.size)) if d != 1]
-    number = amount([x.size[d] for d in dims], compute)
+    summed = torch.float64 if x.device.type == "cpu" else compute  # as eager's kernels add up
+    number = amount([x.size[d] for d in dims], summed)
     wide = mapped(call, x, compute)
-    total = builder.reduce("sum", wide, dims)
+    total = builder.reduce("sum", mapped(call, x, summed), dims)
 
     def batch_mean(c: Index) -> Scalar:
-        return Scalar(total.load((c,))) / number
+        return (Scalar(total.load((c,))) / number).to(compute)
 
     def square(at: Shape) -> Value:
         centred = Scalar(wide.load(at)) - batch_mean(at[1])
-        return (centred * centred).value
+        return (centred * centred).to(summed).value
 
-    squares = builder.reduce("sum", Tensor(x.size, compute, x.device, square, wanted=x.wanted), dims)
+    squares = builder.reduce("sum", Tensor(x.size, summed, x.device, square, wanted=x.wanted), dims)
 
     def column(formula: Column, dtype: torch.dtype = compute) -> Tensor:
         return Tensor((channels,), dtype, x.device, lambda at: formula(at[0]).to(dtype).value)
 
-    exact = column(lambda c: Scalar(apply("rsqrt", (Scalar(squares.load((c,))) / number + eps).value)))
+    exact = column(lambda c: Scalar(apply("rsqrt", (Scalar(squares.load((c,))) / number + eps).to(compute).value)))
     builder.realise(exact)
     kept = next((p.dtype for p in (weight, bias, mean, variance) if p is not None), x.dtype)
     if x.device.type != "cpu":  # which keeps statistics as exact as they were computed

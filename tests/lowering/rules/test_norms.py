@@ -84,3 +84,26 @@ def test_halves() -> None:
     got = jitney.compile(lambda x: module(x), backend=captured.backend)(x)
     want = copy.deepcopy(module)(x)
     torch.testing.assert_close(got, want, rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize("track", [True, False])
+def test_gradients_of_which_little_is_left_are_as_exact_as_eagers(track: bool) -> None:
+    """The sum of squares of what is normalised does not depend on what that was made of: gradients are what rounds."""
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8, track_running_stats=track), torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8, track_running_stats=track),
+    )  # fmt: skip
+    x, far = torch.randn(4, 3, 12, 12), {}
+    exact = gradients(copy.deepcopy(net).double(), x.double())
+    compiled = copy.deepcopy(net)
+    for name, run in (("eager", net), ("ours", jitney.compile(compiled, backend="llvm_cpu"))):
+        found = gradients(run, x)
+        far[name] = [(a - b).norm() for a, b in zip(found, exact, strict=True)]
+    for n, (ours, eagers) in enumerate(zip(far["ours"], far["eager"], strict=True)):
+        assert ours <= 2 * eagers, n
+
+
+def gradients(run: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    run(x).square().sum().backward()
+    return [p.grad.double() for p in run.parameters()]
