@@ -33,22 +33,19 @@ def index_value(i: Index, atoms: Mapping[Opaque, Value]) -> Value:
     return total
 
 
-def with_index_values(value: Value, atoms: Mapping[Opaque, Value]) -> Value:
-    """The same without positions that are computed: an emitter knows such atoms in addresses alone."""
-    leaf: dict[Any, Value] = {
-        v: apply("cast", index_value(v.index, atoms), dtype=v.dtype)
-        for v in walk(value)
-        if isinstance(v, Position) and _computed(v.index)
-    }
-    return rebuild(value, leaf) if leaf else value
+def at_computed_place(
+    value: Value, atoms: Mapping[Opaque, Value], index: Callable[[Index], Index] | None = None
+) -> Value:
+    """The value without positions that are computed: an emitter knows such atoms in addresses alone.
 
-
-def at_computed_place(value: Value, index: Callable[[Index], Index], atoms: Mapping[Opaque, Value]) -> Value:
-    """What ``value`` is with other indices, in which there are such atoms."""
+    ``index``: from an index of the value's to that at the place, by which such atoms come in.
+    """
     leaf: dict[Any, Value] = {}
     for v in walk(value):
-        if isinstance(v, Position) and _computed(place := index(v.index)):
+        if isinstance(v, Position) and _computed(place := index(v.index) if index else v.index):
             leaf[v] = apply("cast", index_value(place, atoms), dtype=v.dtype)
+    if index is None:  # loads know theirs
+        return rebuild(value, leaf) if leaf else value
     return rebuild(value, leaf, index, atoms=atoms)
 
 

@@ -504,7 +504,7 @@ def _rebuilt_access(
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
     mask = None if v.mask is None else memo[v.mask]
     name, start = places.get(v.buffer, (v.buffer, ZERO))
-    place, computed = index(place) if index else place, (*new.values(), *atoms.items())
+    place, computed = index(place) if index else place, tuple({**dict(new.values()), **atoms}.items())
     place = place if start is ZERO else place + start
     if isinstance(v, Put):
         return put(name, place, computed, memo[v.value], v.kind, mask)

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney_lowering.ir.operations import HALVES
 from jitney_lowering.joint.writer import Writer
 from jitney_lowering.rules.pointwise import POINTWISE
 
 aten = torch.ops.aten
 NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default)
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def recompute_norm_results(graph: fx.Graph) -> None:

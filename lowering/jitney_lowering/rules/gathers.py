@@ -16,7 +16,7 @@ from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.tensor import Shape, Tensor, corner, count, variables
 from jitney_lowering.index import Index
-from jitney_lowering.index_value import with_index_values
+from jitney_lowering.index_value import at_computed_place
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Load, Position, Value, constant, position, walk
 from jitney_lowering.rules.promotion import opmath
@@ -212,7 +212,7 @@ def at_computed_places(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
     if x.paired and not x.dtype.is_complex:  # of complex elements: which of the two depends on where it is
         x.lies(call.builder.realise(x), atoms)
         return x
-    return Tensor(x.size, x.dtype, x.device, lambda at: with_index_values(x.load(at), atoms))
+    return Tensor(x.size, x.dtype, x.device, lambda at: at_computed_place(x.load(at), atoms))
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -61,7 +61,7 @@ class _Recipe:
         if seen is None:
             return None
         if read.indirect:
-            found = at_computed_place(self.value, seen, dict(read.indirect))
+            found = at_computed_place(self.value, dict(read.indirect), seen)
         else:
             found = self.value if seen is _same else rebuild(self.value, index=seen)
         return found if read.mask is None else masked(found, read.mask)
