@@ -1,7 +1,7 @@
 """Pooling: of small windows one value per element of the result; the edges come from a padded copy.
 
 A mean of a larger window is a sum of its rows' sums, which neighbours share: two passes, and no element is read more
-often than a window is wide and high.
+often than a window is wide and high. Larger windows that lie side by side are reductions.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ def avg_pool2d(call: Call) -> Tensor:
     call.refuse_unless(not ragged or divisor is not None or call.builder.policy.chooses, "a mean without the padding")
     height, width = x.size[-2:]
     reach = _reach(call, (height, width), kernel, stride, padding, (1, 1)) if ceil_mode else None
+    side_by_side = tuple(kernel) == tuple(stride) and padding == (0, 0) and not ceil_mode
+    if side_by_side and not is_small(kernel):
+        return _mean_of_tiles(call, x, kernel, divisor)
     x = _padded(call, x, padding, 0.0, reach)
     compute = opmath(x.dtype)
 
@@ -81,6 +84,20 @@ def avg_pool2d(call: Call) -> Tensor:
         return (total / amount(at)).to(call.dtype).value
 
     return call.result(element)
+
+
+def _mean_of_tiles(call: Call, x: Tensor, kernel: Sequence[int], divisor: int | None) -> Tensor:
+    """Windows that lie side by side: no element is in two, so none is stored for the windows' sake."""
+    compute = opmath(x.dtype)
+    size = (*call.size, index(kernel[0]), index(kernel[1]))
+
+    def inside(at: Shape) -> Value:
+        *outer, row, column, i, j = at
+        return Scalar(x.load((*outer, row * kernel[0] + i, column * kernel[1] + j))).to(compute).value
+
+    sums = call.builder.reduce("sum", Tensor(size, compute, x.device, inside), [len(size) - 2, len(size) - 1])
+    amount = kernel[0] * kernel[1] if divisor is None else divisor
+    return call.result(lambda at: (Scalar(sums.load(at)) / amount).to(call.dtype).value)
 
 
 def _sums(call: Call, x: Tensor, kernel: Sequence[int], stride: Sequence[int]) -> Tensor:

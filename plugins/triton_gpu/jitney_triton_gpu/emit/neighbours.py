@@ -20,7 +20,7 @@ class Neighbours:
     Args:
         writer: of the function.
         nest: its statements.
-        axis: of its loops, the last one of the tile.
+        axis: of its loops.
         start: the text of the first number of the axis' block.
     """
 
@@ -30,6 +30,8 @@ class Neighbours:
 
     def load(self) -> None:
         """Lines that load both of each pair."""
+        if not self._is_last:
+            return
         loads = {v for s in self.nest.statements for v in walk(s.value) if isinstance(v, Load)}
         plain = [v for v in loads if v.mask is None and not v.indirect and v.buffer not in self.writer.written]
         places = {(v.buffer, v.index): v for v in plain}
@@ -51,6 +53,8 @@ class Neighbours:
 
     def store(self, stores: Mapping[Store, Register]) -> list[Store]:
         """Lines that store both of each pair; what is left."""
+        if not self._is_last:
+            return list(stores)
         places = {(s.buffer, s.index): s for s in stores}
         left = dict(stores)
         for first in stores:
@@ -65,6 +69,11 @@ class Neighbours:
             both = f"tl.reshape(tl.join({one}, {other}), [{shape}])"
             self.writer.line(f"tl.store({given}, {both}{mask and f', {mask}'})")
         return list(left)
+
+    @property
+    def _is_last(self) -> bool:
+        """Do a row's elements lie along the last dimension of the tile?"""
+        return self.writer.tile[-1].name == self.axis.name
 
     def _is_everywhere(self, buffer: str, rest: Index) -> bool:
         """Has each row of the tile pairs of its own? Those of all rows would be in the registers of each warp."""

@@ -34,7 +34,7 @@ from jitney_triton_gpu.emit.online import Online, softmax_sums
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.scratch import homes as scratch_homes
-from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.spaces import Arrangement, Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
@@ -45,23 +45,25 @@ def rows(
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
     statements = [s for nest in kernel.body for s in nest.statements]
+    across, sorts = is_across(kernel), any(isinstance(s, Scan) and s.kind == SORT for s in statements)
     positions = any(isinstance(s, Reduce) and s.position is not None for s in statements)
     plain = not kernel.scratch and all(isinstance(s, (Reduce, Store, Scatter)) for s in statements)
     usual = tiles.rows(
         product(kernel.outer).value,
         length,
-        is_across(kernel),
+        across,
         positions=positions,
         work=work(statements),
         shared=shared_by_rows(statements, kernel.outer) if plain else 0.0,
         held=max(registers(nest.statements) for nest in kernel.body),
     )
-    if plain and not is_across(kernel) and is_narrow(kernel):
+    if plain and not across and is_narrow(kernel):
         usual = tiles.narrow_rows(product(kernel.outer).value, length) or usual
-    if length is not None and any(isinstance(s, Scan) and s.kind == SORT for s in statements):
-        usual = tiles.sorted_rows(product(kernel.outer).value, length, is_across(kernel))
+    if length is not None and sorts:
+        usual = tiles.sorted_rows(product(kernel.outer).value, length, across)
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)
+    arrangement = Arrangement(x.block > 1, across and not sorts)  # what is sorted is last
     kept = in_registers(kernel) if tile.whole else {}
     scratch = [s for s in kernel.scratch if s.name not in kept]
     homes = scratch_homes(kernel, scratch)
@@ -76,11 +78,8 @@ def rows(
             draft.writer.line("x = tl.full([], 0, tl.int64) + x")
     else:
         draft.writer.enter([x])
-        if x.block > 1:
-            draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
-        else:
-            draft.axis(x, "tl.program_id(0)", None)
-    body = Rows(draft, x, tile.r if not tile.whole else 0, kept, replaced, tile.stages)
+        draft.axis(x, f"tl.program_id(0){f' * {x.symbol}' if x.block > 1 else ''}", arrangement.of_rows)
+    body = Rows(draft, x, tile.r if not tile.whole else 0, kept, replaced, tile.stages, arrangement)
     body.begin_scratch(scratch, homes, x.name)
     sums = {} if tile.whole else softmax_sums(kernel.body)
     for number, nest in enumerate(kernel.body):
@@ -152,6 +151,7 @@ class Rows:
         kept: scratch memory that is registers; see ``in_registers``.
         replaced: see ``emit``.
         stages: how many pieces are on their way at a time; 0: as usual.
+        arrangement: of the tiles; if not given, rows lie along the first dimension.
     """
 
     def __init__(
@@ -162,8 +162,10 @@ class Rows:
         kept: Mapping[str, Sequence[Load]],
         replaced: Mapping[str, str],
         stages: int = 0,
+        arrangement: Arrangement | None = None,
     ) -> None:
         self.draft = draft
+        self.arrangement = arrangement or Arrangement(x.block > 1)
         self.writer = draft.writer
         self.x = x
         self.piece = piece
@@ -196,7 +198,7 @@ class Rows:
     @property
     def tiled(self) -> bool:
         """Are there several rows in a tile?"""
-        return self.x.block > 1
+        return self.arrangement.tiled
 
     def nest(self, nest: Nest, total: Nest | None = None) -> None:
         """One nest, whole or piece by piece; ``total``: what goes with it, see ``online.py``."""
@@ -235,10 +237,10 @@ class Rows:
 
     def _begin(self, axis: Axis, start: str) -> None:
         self.starts[axis.name] = start
-        self.draft.axis(axis, start, "[None, :]" if self.tiled else "")
+        self.draft.axis(axis, start, self.arrangement.of_elements)
 
     def _turn(self, axis: Axis) -> None:
-        self.writer.tile = [self.x, axis] if self.tiled else [axis]
+        self.writer.tile = self.arrangement.tile(self.x, axis)
 
     def _once(self, nest: Nest) -> None:
         for s in nest.statements:
@@ -301,13 +303,13 @@ class Rows:
 
     def _end_all(self, running: Sequence[Running | Online]) -> None:
         for one in running:
-            for s, name in one.results(self.writer, 1 if self.tiled else 0, self.tiled):
+            for s, name in one.results(self.writer, self.arrangement.reduced, self.tiled):
                 assert isinstance(s, Reduce)
                 self.writer.know(ref(s.name, s.dtype), Register(name, frozenset({self.x.name})))
 
     def _scans(self, nest: Nest, *, pieces: bool) -> dict[str, Prefix]:
         scans = [s for s in nest.statements if isinstance(s, Scan)]
-        return {s.name: Prefix(self.writer, s, self.tiled, pieces) for s in scans}
+        return {s.name: Prefix(self.writer, s, self.arrangement, pieces) for s in scans}
 
     def _values(self, nest: Nest, axis: Axis, scans: Mapping[str, Prefix]) -> Neighbours:
         """The values of all statements in order, each scan before those that read it."""
@@ -341,8 +343,8 @@ class Rows:
         self._turn(axis)
 
     def end(self, s: Reduce, made: Reduction, value: str, at: str, best: str = "") -> str:
-        """A tile reduced along its last axis, to one register for each row: its name."""
-        name = made.finish(self.writer, value, at, 1 if self.tiled else 0, self.tiled, best)
+        """A tile reduced to one register for each row: its name."""
+        name = made.finish(self.writer, value, at, self.arrangement.reduced, self.tiled, best)
         self.writer.know(ref(s.name, s.dtype), Register(name, frozenset({self.x.name})))
         return name
 

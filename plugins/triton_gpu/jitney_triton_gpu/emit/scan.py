@@ -10,7 +10,7 @@ import torch
 from jitney_lowering.ir import SORT, Scan, ref
 from jitney_triton_gpu.emit.direction import BackwardScan
 from jitney_triton_gpu.emit.reduce import Reduction
-from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.spaces import Arrangement, Axis
 from jitney_triton_gpu.emit.writer import Register, Writer
 
 
@@ -20,24 +20,27 @@ class Prefix:
     Args:
         writer: of the function; where there are pieces, before the loop over these.
         statement: what is scanned.
-        tiled: are there several rows in a tile?
+        arrangement: of the tile.
         pieces: is a row gone through piece by piece?
     """
 
-    def __init__(self, writer: Writer, statement: Scan, tiled: bool, pieces: bool) -> None:
+    def __init__(self, writer: Writer, statement: Scan, arrangement: Arrangement, pieces: bool) -> None:
         self.statement = statement
-        self.tiled = tiled
+        self.arrangement = arrangement
         self.backwards = isinstance(statement, BackwardScan)
         self.made = Reduction(statement.kind, statement.value.dtype)
         self.carry = writer.name("a") if pieces else ""
         if pieces:
             start = self.made.start
-            rows = f"[{writer.tile[0].symbol}, 1]"
-            writer.line(f"{self.carry} = {f'tl.broadcast_to({start}, {rows})' if tiled else start}")
+            if arrangement.of_rows is not None:
+                rows = writer.tile[1 if arrangement.across else 0].symbol
+                shape = arrangement.of_rows.replace("None", "1").replace(":", rows)
+                start = f"tl.broadcast_to({start}, {shape})"
+            writer.line(f"{self.carry} = {start}")
 
     def step(self, writer: Writer, axis: Axis) -> None:
         """The results of one tile, as a register that later statements of the nest read."""
-        made, dim = self.made, 1 if self.tiled else 0
+        made, dim = self.made, self.arrangement.reduced
         value, _ = made.operands(writer, self.statement.value, None, axis)
         name = writer.name("c")
         ending = ", reverse=True" if self.backwards else ""
@@ -48,10 +51,10 @@ class Prefix:
             writer.line(f"{name} = tl.associative_scan({value}, {dim}, {made.combine}{ending})")
         if self.carry:
             writer.line(f"{name} = {made.combine}({self.carry}, {name})")
-            lane = f"tl.arange(0, {axis.symbol})" + ("[None, :]" if self.tiled else "")
+            lane = f"tl.arange(0, {axis.symbol}){self.arrangement.of_elements}"
             end = "0" if self.backwards else f"{axis.symbol} - 1"
             last = f"tl.where({lane} == {end}, {name}, {made.start})"
-            keeping = ", keep_dims=True" if self.tiled else ""
+            keeping = ", keep_dims=True" if self.arrangement.tiled else ""
             writer.line(f"{self.carry} = tl.reduce({last}, {dim}, {made.combine}{keeping})")
         given = made.given(name)
         if made.kind == "sum" and made.dtype.is_floating_point:

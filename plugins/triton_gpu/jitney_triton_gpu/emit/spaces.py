@@ -50,3 +50,43 @@ class Axis:
         inner = product(loops[at + 1 :])
         shown = self.name if inner.value == 1 else f"{self.name} // {text(inner, spell)}"
         return shown if at == 0 else f"{shown} % {text(var.size, spell)}"
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The dimensions of a tile of rows and their elements.
+
+    Triton lays threads out along the last one where it cannot tell how memory goes on.
+
+    Args:
+        tiled: are there several rows in a tile?
+        across: does memory go on from row to row, so that rows are the last dimension?
+    """
+
+    tiled: bool
+    across: bool = False
+
+    @property
+    def reduced(self) -> int:
+        """The dimension that a row's elements lie along."""
+        return 1 if self.tiled and not self.across else 0
+
+    @property
+    def of_rows(self) -> str | None:
+        """The subscript of the rows' numbers; None for a single one."""
+        if not self.tiled:
+            return None
+        return "[None, :]" if self.across else "[:, None]"
+
+    @property
+    def of_elements(self) -> str:
+        """The subscript of the elements' numbers."""
+        if not self.tiled:
+            return ""
+        return "[:, None]" if self.across else "[None, :]"
+
+    def tile(self, rows: Axis, elements: Axis) -> list[Axis]:
+        """The axes in the order of the dimensions."""
+        if not self.tiled:
+            return [elements]
+        return [elements, rows] if self.across else [rows, elements]

@@ -13,7 +13,7 @@ from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, registers, shared_by_rows, widest, work
 from jitney_triton_gpu.emit.reduce import Running
-from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.spaces import Arrangement, Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
@@ -49,17 +49,16 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     parts = [Part.of(kernel, s, many) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
     parts_of = {part.name: part for part in parts}  # a row's elements that are written out share one
     workspaces = [w for part in parts_of.values() for w in part.workspaces] if inline is None else []
-    tiled = x.block > 1
+    arrangement = Arrangement(x.block > 1, across)
+    tiled = arrangement.tiled
     streams = not any(isinstance(s, Store) for s in nest.statements)
-    draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces, streams=streams)
+    draft = Draft(kernel, f"{name}_parts", arrangement.tile(x, r), wide, workspaces, streams=streams)
     writer = draft.writer
     blocks = blocks_of(x.count, x.block)
     writer.enter([x])
     writer.line("program = tl.program_id(0)")
     writer.line(f"part = program // {writer.index(blocks)}")
-    draft.axis(
-        x, f"program % {writer.index(blocks)}{f' * {x.symbol}' if tiled else ''}", "[:, None]" if tiled else None
-    )
+    draft.axis(x, f"program % {writer.index(blocks)}{f' * {x.symbol}' if tiled else ''}", arrangement.of_rows)
     draft.blocks[r.symbol] = r.block
     running = [Running(writer, s) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
     length = blocks_of(blocks_of(r.count, r.block), many) * r.block
@@ -67,7 +66,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     writer.line(f"first = part * {size}")
     end = f"tl.minimum(first + {size}, {writer.index(r.count)})"
     writer.enter([r], f"for r_start in {tiles.loop('split', 'first', end, r.symbol, tuning.stages)}:")
-    draft.axis(r, "r_start", "[None, :]" if tiled else "")
+    draft.axis(r, "r_start", arrangement.of_elements)
     stores = [s for s in nest.statements if isinstance(s, Store)]
     stored = [writer.value(s.value) for s in stores]
     for one in running:
@@ -77,10 +76,10 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     writer.leave()
     writer.tile = [x] if tiled else []
     if inline is not None:
-        _store_results(draft, running, inline, x, tiled)
+        _store_results(draft, running, inline, x, arrangement)
         return Code((draft.finished(blocks, tile.warps),))
     for one, part in zip(running, parts, strict=True):
-        _store_part(draft, one, part, x, tiled)
+        _store_part(draft, one, part, x, arrangement)
     function = draft.finished(blocks * many, tile.warps)
     return Code((function, *finish(kernel, [*parts_of.values()], name, wide)), tuple(workspaces))
 
@@ -121,11 +120,13 @@ def _step(place: Index, var: Var) -> int:
     return 0 if stride is None or stride.value is None else stride.value
 
 
-def _store_results(draft: Draft, running: list[Running], stores: list[Store], x: Axis, tiled: bool) -> None:
+def _store_results(
+    draft: Draft, running: list[Running], stores: list[Store], x: Axis, arrangement: Arrangement
+) -> None:
     writer = draft.writer
     for one in running:
         s = one.statement
-        name = one.made.finish(writer, one.name, one.at, 1 if tiled else 0, tiled)
+        name = one.made.finish(writer, one.name, one.at, arrangement.reduced, arrangement.tiled)
         register = Register(name, frozenset({x.name}))
         if isinstance(s, Accumulate):
             writer.know(load(s.buffer, s.index, s.value.dtype), register)
@@ -135,10 +136,10 @@ def _store_results(draft: Draft, running: list[Running], stores: list[Store], x:
         writer.store(store.buffer, store.index, store.value)
 
 
-def _store_part(draft: Draft, one: Running, part: Part, x: Axis, tiled: bool) -> None:
+def _store_part(draft: Draft, one: Running, part: Part, x: Axis, arrangement: Arrangement) -> None:
     writer = draft.writer
     place = one.statement.index if isinstance(one.statement, Accumulate) else index(0)
-    dim = 1 if tiled else 0
+    dim, tiled = arrangement.reduced, arrangement.tiled
     at = f"part * {writer.index(part.extent)} + {writer.index(place)}"
     mask = writer.mask(frozenset({x.name}))
     ending = f", {mask}" if mask else ""

@@ -72,7 +72,7 @@ class Writer:
         self.rough: frozenset[Value] = frozenset()  # see ``fast_math.py``
         self.policies: Mapping[Load, str] = {}  # see ``policies.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
-        self.columns: set[str] = set()  # axes that lie along the first of two dimensions
+        self.subscripts: dict[str, str] = {}  # axis -> what puts its numbers along one of two dimensions
         self.asserts = False  # may it stop the device?
         self._opaque: dict[Opaque, Register] = {}
         self._count = 0
@@ -120,17 +120,17 @@ class Writer:
         else:
             numbers = f"tl.arange(0, {axis.symbol}){subscript}" + (".to(tl.int64)" if wide else "")
             self.line(f"{axis.name} = {numbers if start == '0' else f'{start} + {numbers}'}")
-        if subscript == "[:, None]":
-            self.columns.add(axis.name)
+        if subscript:
+            self.subscripts[axis.name] = subscript
         if not axis.fits:
             self.line(f"{axis.name}_ok = {axis.name} < {self.index(axis.count)}")
 
     def shape(self) -> str:
-        """The shape of the tile; before its rows have elements, it is a column."""
-        symbols = [axis.symbol for axis in self.tile]
-        if len(self.tile) == 1 and self.tile[0].name in self.columns:
-            symbols.append("1")
-        return f"[{', '.join(symbols)}]"
+        """The shape of the tile; before its rows have elements, it is a column, or a line of what lies across."""
+        if len(self.tile) == 1 and self.tile[0].name in self.subscripts:
+            subscript = self.subscripts[self.tile[0].name]
+            return subscript.replace("None", "1").replace(":", self.tile[0].symbol)
+        return f"[{', '.join(axis.symbol for axis in self.tile)}]"
 
     # ------------------------------------------------------------------ indices
 
