@@ -2,7 +2,8 @@
 
 Emitted code puts each sequence iterator where the capture's copy of it stands, or at its end for good. The calls of
 ``next`` that the frame made are not made again: by the time the list may have other items, and a zip that was at its
-end would go on. Only what cannot be put somewhere (enumerate, counters, iterators over dictionaries) is advanced.
+end would go on. Only what cannot be put somewhere (enumerate, counters, iterators over ranges and dictionaries) is
+advanced.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jitney.capture.interpreter.iterators import BACKWARDS, COUNT, FORMS, parts
+from jitney.capture.interpreter.iterators import BACKWARDS, COUNT, FORMS, RANGE, parts
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.world.world import World
 
@@ -65,6 +66,8 @@ def _move(world: World, real: Any, copy: Any, taken: int, needs: Needs) -> Move:
         return steps, None, (_move(world, inner, inner_copy, taken + steps, needs),)
     if type(real) is COUNT:
         return copy.taken - taken, None, ()
+    if type(real) is RANGE:
+        return parts(real)[1] - parts(copy)[1] - taken, None, ()
     if type(real) in FORMS:
         needs.table = True
         (owner, before), (going, now) = parts(real), parts(copy)
@@ -79,7 +82,7 @@ def _passed(world: World, real: Any, steps: int, needs: Needs) -> None:
     if type(real) in (zip, enumerate):
         for part in parts(real)[: -1 if type(real) is zip else 1]:
             _passed(world, part, steps, needs)
-    elif type(real) is not COUNT and type(real) not in FORMS and steps:
+    elif type(real) not in (COUNT, RANGE, *FORMS) and steps:
         position = parts(real)[-1] or 0
         needs.items(world, real, position + 1 if type(real) is BACKWARDS else position + steps)
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
 BACKWARDS: type = type(reversed([]))
-LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), BACKWARDS}
+RANGE: type = type(iter(range(1)))
+LEAVES = {type(iter([])), type(iter(())), RANGE, type(iter("")), type(iter("é")), BACKWARDS}
 COMPOSED = {enumerate, zip}
 COUNT = itertools.count  # whose position is a number like others: it may change from call to call
 _od: Any = collections.OrderedDict()
@@ -47,7 +48,8 @@ HINT = "make the iterator inside the compiled function"
 def parts(iterator: Any) -> tuple[Any, ...]:
     """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too.
 
-    Of a view, the dictionary alone.
+    Of a view, the dictionary alone. Of a range what is left of it, and how many numbers these are: from Python 3.12 on
+    nothing else is known, and there is no position to go to.
     """
     if type(iterator) in VIEWS:
         return tuple(r for r in gc.get_referents(iterator) if isinstance(r, dict))
@@ -60,6 +62,9 @@ def parts(iterator: Any) -> tuple[Any, ...]:
             return ()
         return found if type(found) is tuple else (found, 1)
     _, args, *state = iterator.__reduce__()
+    if type(iterator) is RANGE:
+        left = args[0][state[0] or 0 :]
+        return left, len(left)
     return (*args, state[0] if state else None)
 
 
@@ -163,6 +168,8 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
         return enumerate(_inner(vm, found[0], base.item(0)), position)
     if type(iterator) in FORMS:
         return _copy_of_table(vm, iterator, found, base.item(0))
+    if type(iterator) is RANGE:
+        return iter(world.wrap(found[0], base.item(0)))
     items = world.wrap(found[0], base.item(0))
     inner_record = world.record_of(items)
     if inner_record is not None and isinstance(items, list):

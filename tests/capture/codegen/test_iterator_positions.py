@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import jitney
+from jitney.capture.interpreter.iterators import parts
 
 Fn = Callable[..., Any]
 
@@ -157,3 +158,38 @@ def test_an_iterator_over_a_table_that_was_at_its_end(make: Any) -> None:
     items = make()
     list(items)
     assert jitney.compile(fn, backend="eager")(torch.ones(2), items)[1] == "end"
+
+
+def test_what_is_left_of_a_range_is_known_in_every_python() -> None:
+    numbers = iter(range(0, 10, 2))
+    next(numbers), next(numbers)
+    assert parts(numbers) == (range(4, 10, 2), 3)
+    assert [*numbers] == [4, 6, 8]
+    assert parts(numbers)[1] == 0
+
+
+def taken_once(x: torch.Tensor, numbers: Iterator[int]) -> torch.Tensor:
+    return x * next(numbers)
+
+
+def test_a_range_from_outside_goes_on_from_call_to_call() -> None:
+    compiled, x, numbers = jitney.compile(taken_once, backend="eager"), torch.ones(2), iter(range(1, 6))
+    assert [compiled(x, numbers)[0].item() for _ in range(3)] == [1, 2, 3]
+    assert [*numbers] == [4, 5]
+
+
+def test_a_loop_over_a_range_ends_whose_turns_are_cut_by_sizes_that_depend_on_data() -> None:
+    def fn(x: torch.Tensor, bins: torch.Tensor, rounds: int) -> torch.Tensor:
+        found, left = [], torch.ones_like(x, dtype=torch.bool)
+        for i in range(rounds):
+            if i > 10:
+                raise RuntimeError("it goes on for ever")
+            here = (x > 0.2 * i) & left
+            hit = torch.zeros(5, dtype=torch.bool)
+            hit[bins[here]] = True
+            found.append(hit.sum())
+            left = left & ~here
+        return torch.stack(found)
+
+    x, bins = torch.rand(50, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 5
+    assert jitney.compile(fn, backend="aot_eager")(x, bins, 4).equal(fn(x, bins, 4))
