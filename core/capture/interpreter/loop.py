@@ -30,7 +30,7 @@ from jitney.capture.torch.optimizers import in_optimizer
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
-from jitney.capture.waiting_generators import WaitingGenerators
+from jitney.capture.waiting_generators import KEEPING, WaitingGenerators
 from jitney.capture.world.world import World
 from jitney.capture.world.wrap_value import wrapper
 from jitney.guards import Source, reentry
@@ -125,7 +125,7 @@ class Loop(Interpreter):
         waiting, opcode = self.waiting, ""
         while True:
             frame = frames[-1]
-            if waiting:
+            if waiting and opcode not in KEEPING:
                 frame.saved = []
                 self.waiting_generators.check(opcode)
             if self.pending is not None:
