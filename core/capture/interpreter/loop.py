@@ -27,6 +27,7 @@ from jitney.capture.python.type_slots import name_in_c
 from jitney.capture.tables import Handlers
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.optimizers import in_optimizer
+from jitney.capture.torch.sequences import generators
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
@@ -84,6 +85,7 @@ class Loop(Interpreter):
                 self.caller,
                 self.break_step,
                 functools.partial(torch_function.call, self),
+                functools.partial(generators.draw, self),
             ),
             wrapper,
             adopt_array=lambda value, source: adopt(self, value, source),
