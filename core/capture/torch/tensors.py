@@ -305,7 +305,7 @@ class Tracer(TorchFunctionMode):
 
         The program's code that it enters is part of it: an operator's meta function, a subclass's rules.
         """
-        entered = self.witness.latest if self.witness is not None else ""
+        before = self.witness.allow() if self.witness is not None else ("", False)
         try:
             return torch_private.run_on_stand_ins(func, args, kwargs, self.caller())
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
@@ -326,7 +326,7 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{function_name(func)} raised {type(error).__name__}: {first_line(error)}") from None
         finally:
             if self.witness is not None:
-                self.witness.latest = entered
+                self.witness.latest, self.witness.ends = before
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> fx.Node | None:
         """Append the node for a call that has run on stand-ins, if the graph needs it; that node."""
