@@ -27,7 +27,7 @@ from jitney.capture.torch.autograd import (
 )
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.distributed import data_parallel
-from jitney.capture.torch.sequences import ctc, packed, scans, spectrograms
+from jitney.capture.torch.sequences import ctc, generators, packed, scans, spectrograms
 from jitney.capture.world import context_variables, draws, host_comparisons, late_warnings
 
 PYTHON = (
@@ -53,6 +53,7 @@ TORCH = (
     conversions.special,
     ctc.special,
     flex_attention.special,
+    generators.special,
     optimizers.special,
     packed.special,
     parameters.special,

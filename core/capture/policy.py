@@ -168,6 +168,7 @@ REFUSED_FUNCTIONS = {
 REFUSED_EXCEPT = {
     "numpy._core.getlimits",
     "torch.autograd.grad_mode",
+    "torch.random.fork_rng",
     "warnings.catch_warnings",
     "torch.cuda.amp.common",  # asks whether there is a device
     "torch.cuda.amp.autocast_mode",  # torch.autocast by an older name

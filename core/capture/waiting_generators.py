@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import types
 import weakref
 from collections import deque
@@ -29,18 +30,20 @@ if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
     from jitney.capture.world.record import Record
 
-# Instructions that write to no object: what leads from a caller's frame to a generator is as before.
-QUIET = frozenset(
-    "LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_GLOBAL LOAD_DEREF LOAD_CLOSURE "
-    "STORE_FAST STORE_FAST_STORE_FAST STORE_FAST_LOAD_FAST POP_TOP COPY SWAP PUSH_NULL RESUME NOP CACHE PRECALL "
-    "KW_NAMES IS_OP BUILD_TUPLE BUILD_LIST BUILD_MAP JUMP_FORWARD JUMP_BACKWARD POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE "
-    "POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE RETURN_GENERATOR COPY_FREE_VARS MAKE_CELL".split()
-)
-# Those of them that take nothing from a frame that runs: a way that begins in the innermost one is as before, too.
+# Instructions that take nothing from any object, nor from a frame that runs.
 KEEPING = frozenset(
     "LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_DEREF LOAD_CLOSURE COPY SWAP PUSH_NULL "
     "RESUME NOP CACHE PRECALL KW_NAMES JUMP_FORWARD JUMP_BACKWARD".split()
 )
+# Those that write to no object: they may take from the frame that runs, but from nothing else.
+READING = KEEPING | frozenset(
+    "LOAD_FAST_AND_CLEAR STORE_FAST STORE_FAST_STORE_FAST STORE_FAST_LOAD_FAST POP_TOP IS_OP BUILD_TUPLE BUILD_LIST "
+    "BUILD_MAP POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE "
+    "RETURN_GENERATOR COPY_FREE_VARS MAKE_CELL LOAD_ATTR LOAD_METHOD COMPARE_OP POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE "
+    "POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_FALSE "
+    "RETURN_VALUE RETURN_CONST".split()
+)
+FIXED = (tuple, types.MethodType)  # what such an object holds it holds as long as it lives
 LEAVES = (*ATOMS, *(kind for kind in CODE_LIKE if kind not in (types.BuiltinFunctionType, types.MethodWrapperType)),
           torch.Tensor, types.FrameType, types.TracebackType)  # fmt: skip
 HINT = "close the generator before it is dropped"
@@ -48,11 +51,43 @@ HINT = "close the generator before it is dropped"
 
 @dataclass(slots=True)
 class Way:
-    """How a generator is reached: from a frame, a record or the frame's result, by objects that each hold the next."""
+    """How a generator is reached: from a frame, a record or the frame's result, by objects that each hold the next.
+
+    Args:
+        root: where it begins.
+        depth: of the frame.
+        links: the objects, the generator last.
+        place: where in the frame the first one is: its index on the stack, or the name of a local variable.
+        loose: the pairs of a holder and what it holds, where it may let go of that; and whether C code tells of it.
+        runs: is one of the holders a generator, whose frame may run and let go of things by itself?
+    """
 
     root: Frame | Record | None
-    depth: int  # of the frame
+    depth: int
     links: list[Any]
+    loose: list[tuple[bool, Any, Any]]
+    runs: bool
+    place: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.root, Frame):
+            self.place = next(self._places(self.root, self.links[0]), None)
+
+    @staticmethod
+    def _places(frame: Frame, value: Any) -> Iterator[int | str]:
+        """The lowest of the stack is taken first: instructions take from its top."""
+        yield from (i for i, held in enumerate(frame.stack) if held is value)
+        yield from (name for name, held in frame.locals.items() if held is value)
+
+    def begins(self, frames: list[Frame]) -> bool:
+        """Is the first object still in its place? If not, or if it has none, it may be elsewhere in the frame."""
+        place, depth = self.place, self.depth
+        if place is None or depth >= len(frames) or (frame := frames[depth]) is not self.root:
+            return False
+        if isinstance(place, int):
+            stack = frame.stack
+            return len(stack) > place and stack[place] is self.links[0]
+        return frame.locals.get(place) is self.links[0]
 
 
 class WaitingGenerators:
@@ -66,16 +101,16 @@ class WaitingGenerators:
 
     def check(self, opcode: str = "") -> None:
         """Drop what the program has dropped by the instruction before; called between two instructions."""
-        above = len(self.vm.frames) - (opcode not in KEEPING)  # frames below it have lost nothing
+        reading, frames = opcode in READING, self.vm.frames
         lost = []
         for key, (reference, way) in list(self.ways.items()):
-            if opcode in QUIET and way is not None and way.depth < above and self._is_running(way):
-                continue
-            if way is None or not self._holds(way):
-                way = self._found(reference())
-                self.ways[key] = (reference, way)
-                if way is None:
-                    lost.append(reference)
+            if way is not None and (way.begins(frames) or self._begins(way)):
+                if (reading and not way.runs) or self._goes_on(way):
+                    continue
+            way = self._found(reference())
+            self.ways[key] = (reference, way)
+            if way is None:
+                lost.append(reference)
         way = None
         # What only the way found before led to is gone with it, by now.
         if lost := [reference for reference in lost if reference() is not None]:
@@ -98,27 +133,41 @@ class WaitingGenerators:
         frames = self.vm.frames
         return 0 <= way.depth < len(frames) and frames[way.depth] is way.root
 
-    def _holds(self, way: Way) -> bool:
-        """Is it still a way to the generator?"""
+    def _begins(self, way: Way) -> bool:
+        """Is the first object elsewhere in what the way begins in?"""
         begin: Iterable[Any]
         if isinstance(way.root, Frame):
             begin = self._of_frame(way.depth) if self._is_running(way) else ()
         else:
             begin = _of_record(way.root) if way.root is not None else [self.result]
-        steps = (begin, *map(self._parts, way.links[:-1]))
-        return all(any(part is held for part in parts) for parts, held in zip(steps, way.links, strict=True))
+        return any(part is way.links[0] for part in begin)
+
+    def _goes_on(self, way: Way) -> bool:
+        """Does each object of the way still hold the next?"""
+        for of_c, holder, held in way.loose:
+            for part in gc.get_referents(holder) if of_c else self._parts(holder):
+                if part is held:
+                    break
+            else:
+                return False
+        return True
+
+    def _way(self, root: Frame | Record | None, depth: int, links: list[Any]) -> Way:
+        pairs = [(a, b) for a, b in itertools.pairwise(links) if type(a) not in FIXED]
+        loose = [(self._is_of_c(holder), holder, held) for holder, held in pairs]
+        return Way(root, depth, links, loose, any(type(holder) is InterpretedGenerator for holder, _ in pairs))
 
     def _found(self, generator: InterpretedGenerator | None) -> Way | None:
         """A way to the generator, from the innermost frame that leads there."""
         seen: set[int] = set()
         for depth in range(len(self.vm.frames) - 1, -1, -1):
             if links := self._search(self._of_frame(depth), generator, seen):
-                return Way(self.vm.frames[depth], depth, links)
+                return self._way(self.vm.frames[depth], depth, links)
         for record in list(self.vm.world.records.values()):
             if record.dirty and (links := self._search(_of_record(record), generator, seen)):
-                return Way(record, -1, links)
+                return self._way(record, -1, links)
         links = self._search([self.result], generator, seen)
-        return Way(None, -1, links) if links else None
+        return self._way(None, -1, links) if links else None
 
     def _search(self, begin: Iterable[Any], wanted: Any, seen: set[int]) -> list[Any]:
         """The objects on the shortest way, the wanted one last; nothing if there is none."""
@@ -175,6 +224,12 @@ class WaitingGenerators:
         # Containers and iterators of C code; an instance of a class of Python's only if the frame has made it.
         return gc.get_referents(holder) if is_fresh or not kind.__flags__ & HEAP or kind is functools.partial else ()
 
+    def _is_of_c(self, holder: Any) -> bool:
+        """Is it an instance that the frame has made, of which the collector knows all that it holds?"""
+        kind = type(holder)
+        own = (InterpretedGenerator, Reentrant, ReentrantIterator, ExcInfo, types.FunctionType)
+        return kind not in own and self.vm.world.is_fresh(holder)
+
     # ------------------------------------------------------------------ dropping
 
     def _drop(self, lost: list[weakref.ref[InterpretedGenerator]]) -> None:
@@ -183,6 +238,8 @@ class WaitingGenerators:
         keys, outermost = self._holders(lost)
         if len(lost) > 1 and len(outermost) > 1:
             raise GiveUp("several objects are dropped whose generators wait in a try or with", HINT)
+        for key, (reference, _) in self.ways.items():
+            self.ways[key] = (reference, None)  # they are looked for anew: what leads to one may be no more the frame's
         for key in keys:
             del world.fresh[key]
             self.vm.cell_owners.pop(key, None)

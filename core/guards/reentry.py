@@ -59,6 +59,12 @@ _C_CODE = (
     types.ClassMethodDescriptorType,
 )  # fmt: skip
 _WITH_SELF = (types.BuiltinFunctionType, types.MethodWrapperType)
+
+
+class Entered(Exception):
+    """Ends the program's code before it begins, where capture will start over because C code has entered it."""
+
+
 MOST, DEEPEST = 64, 3  # items of a container that are looked at, and containers in containers
 
 
@@ -192,6 +198,7 @@ class ReentryWatch:
         self.modules = modules
         self.entered = ""
         self.latest = ""  # the same since capture has last taken note of it
+        self.ends = False  # is code of the program's that C code enters to end before it begins?
         self.met = False  # has an object come by that C code may enter the program's code with?
         self.settled: dict[tuple[int, ...], tuple[Any, ...]] = {}  # keys, and pairs of keys, see ``_is_settled``
         self.settles = False
@@ -211,6 +218,8 @@ class ReentryWatch:
             self.entered = self.entered or text
             if not _is_of_subclass(frame):
                 self.latest = text
+                if self.ends:  # what it does to the program's objects would be done once more
+                    raise Entered(text)
         return True
 
     def settle(self, *values: Any) -> None:
@@ -252,8 +261,17 @@ class ReentryWatch:
         """Call C code, by ``caller``, watched if it may enter the program's code."""
         if is_plain(fn) and is_plain(args) and is_plain(kwargs):
             return caller(fn, args, kwargs)
-        with self:
-            return caller(fn, args, kwargs)
+        before, self.ends = self.ends, True
+        try:
+            with self:
+                return caller(fn, args, kwargs)
+        finally:
+            self.ends = before
+
+    def allow(self) -> tuple[str, bool]:
+        """From now on the program's code is part of an operation, such as its meta function; what to put back then."""
+        before, self.ends = (self.latest, self.ends), False
+        return before
 
     def __enter__(self) -> ReentryWatch:
         self._depths[-1] += 1

@@ -190,6 +190,8 @@ def literal(vm: Interpreter, value: Any) -> Any:
 
 def as_array(vm: Interpreter, value: Any) -> Array:
     """An argument as an array, as ``np.asarray`` would see it (a constant, a list of arrays)."""
+    if type(value) is range:  # a sequence of numbers like others
+        value = list(value)
     kind = type(value)
     if kind is Array:
         return value

@@ -13,6 +13,8 @@ import pytest
 import torch
 from helpers import FRONTEND, check, check_logged, check_scenario, compile_fn, observe, outcome, t
 
+from jitney.capture.waiting_generators import WaitingGenerators
+
 Log = list[Any]
 Holder = Callable[[Log], None]
 
@@ -488,3 +490,59 @@ def test_generator_that_a_cache_keeps() -> None:
 
     kept: list[Any] = []
     check_logged(program)
+
+
+def test_what_runs_while_a_generator_waits_looks_for_it_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays on the stack of the ``with``, which is looked at alone."""
+    looked_at = []
+    inner = WaitingGenerators._of_frame
+    monkeypatch.setattr(WaitingGenerators, "_of_frame", lambda self, at: looked_at.append(at) or inner(self, at))
+
+    @contextlib.contextmanager
+    def scope() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            pass
+
+    def f(x: torch.Tensor, turns: int) -> torch.Tensor:
+        total = 0
+        with scope():
+            for i in range(turns):
+                total = (total * 3 + max(i, 2)) % 17
+        return x + total
+
+    counts = []
+    for turns in (5, 50):
+        looked_at.clear()
+        assert torch.equal(compile_fn(f)(t(2), turns), f(t(2), turns))
+        counts.append(len(looked_at))
+    assert counts[0] == counts[1]
+
+
+def test_generator_that_another_one_drops_is_closed_before_what_is_read_next() -> None:
+    def f(x: torch.Tensor) -> Any:
+        log: Log = []
+        state = Plain()
+        state.held = "before"
+
+        def inner() -> Iterator[int]:
+            try:
+                yield 1
+            finally:
+                state.held = "closed"
+
+        def outer() -> Iterator[Any]:
+            waiting: Any = inner()
+            next(waiting)
+            yield 1
+            waiting = None
+            read = state.held
+            log.append(read)
+            yield read
+
+        made = outer()
+        next(made)
+        return x + 1, next(made), log
+
+    check(f, t(3))

@@ -528,3 +528,17 @@ def test_result_types_are_torchs_own(truth: Any) -> None:
 def test_an_index_that_numpy_calls_true_is_refused_as_in_eager() -> None:
     with pytest.raises(IndexError):
         jitney.compile(lambda x, s: x[s], backend="eager")(torch.ones(2), np.bool_(True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranges_are_sequences_of_numbers(backend: str) -> None:
+    def fn(x: Any, n: int) -> Any:
+        rows, columns = np.meshgrid(range(-n, n + 1), range(3), indexing="ij")
+        counted = np.concatenate([np.array(range(n)), np.asarray(range(1, 4, 2))])
+        return x + rows[0], columns, counted, np.stack([range(3), range(3)]), np.sum(range(n)), np.asarray(range(0))
+
+    compiled = compile_fn(fn, backend=backend, fullgraph=True)
+    for n in (2, 3, 4):
+        for ours, numpys in zip(compiled(np.ones(3), n), fn(np.ones(3), n), strict=True):
+            assert ours.dtype == numpys.dtype and ours.strides == numpys.strides
+            np.testing.assert_array_equal(ours, numpys)

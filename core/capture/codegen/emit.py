@@ -46,6 +46,7 @@ from jitney.capture.torch import rows
 from jitney.capture.torch.autograd.backward import backward
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
+from jitney.capture.torch.sequences import generators
 from jitney.capture.world import draws, late_warnings
 from jitney.capture.world.record import ABSENT, Record, empty_slot
 from jitney.capture.world.set_order import JOINS
@@ -288,6 +289,9 @@ class Emitter:
         self.late += waiting_calls(self.vm, self.rebuild)
         self.late += late_warnings.lines(self.vm, self.rebuild)
         self.late += waiting_steps(self.vm, self.rebuild)
+        for record, line in generators.written(self.vm, self.rebuild):
+            self.late.append(line)
+            self._unaliased(record)
 
     def _unaliased(self, record: Record) -> None:
         """A written object must not be another one that was read under a different name."""

@@ -80,6 +80,7 @@ class Interpreter(abc.ABC):
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
         self.draws: list[Any] = []  # numbers of Python's random generators, see ``draws.draw``
+        self.generators: dict[int, tuple[Any, Any, int]] = {}  # see ``sequences/generators.py``
         self.warned: list[Any] = []  # warnings that wait for the graph, see ``late_warnings``
         self.filter_blocks: list[Any] = []  # of warnings.catch_warnings, the innermost last
         self.classes_asked: set[int] = set()  # of lazy modules, see ``lazy_modules``

@@ -27,10 +27,11 @@ from jitney.capture.python.type_slots import name_in_c
 from jitney.capture.tables import Handlers
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.optimizers import in_optimizer
+from jitney.capture.torch.sequences import generators
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
-from jitney.capture.waiting_generators import WaitingGenerators
+from jitney.capture.waiting_generators import KEEPING, WaitingGenerators
 from jitney.capture.world.world import World
 from jitney.capture.world.wrap_value import wrapper
 from jitney.guards import Source, reentry
@@ -84,6 +85,7 @@ class Loop(Interpreter):
                 self.caller,
                 self.break_step,
                 functools.partial(torch_function.call, self),
+                functools.partial(generators.draw, self),
             ),
             wrapper,
             adopt_array=lambda value, source: adopt(self, value, source),
@@ -125,7 +127,7 @@ class Loop(Interpreter):
         waiting, opcode = self.waiting, ""
         while True:
             frame = frames[-1]
-            if waiting:
+            if waiting and opcode not in KEEPING:
                 frame.saved = []
                 self.waiting_generators.check(opcode)
             if self.pending is not None:

@@ -115,6 +115,9 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     if fn.__dict__ and is_constant_result(fn):
         return directive_rules.call_constant(vm, fn, args, kwargs)
     if fn.__code__ is torch_private.DISABLED_CODE:
+        handler = vm.handlers.functions.get(id(vars(fn).get("__wrapped__")))
+        if handler is not None:
+            return handler(vm, args, kwargs)
         raise Break(f"{fn.__qualname__} is disabled for compiling by torch", "call it outside the compiled function")
     if fn in MODULE_CALLS:
         frame = _call_module(vm, args, kwargs)

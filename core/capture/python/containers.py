@@ -32,6 +32,7 @@ from jitney.capture.python.c_boundary import (
     default_equality,
     demanded,
     expose,
+    is_opaque_instance,
     python_method,
     refuse_asking,
     refuse_opaque,
@@ -62,10 +63,19 @@ def _with_tensors(key: Any) -> Any:
     return key.tensor if type(key) is Array and key.tensor.ndim and key.dtype.kind in "bi" else key
 
 
+def _refuse_index(vm: Interpreter, value: Any) -> None:
+    """Break at an object whose methods torch would call, to take it for a number or a sequence."""
+    if is_opaque_instance(value) and not hasattr(type(value), "__torch_function__"):
+        if any(python_method(vm, value, name) is not None for name in ("__getitem__", "__index__")):
+            raise Break(f"a tensor is indexed by a {type(value).__qualname__}", "index it by numbers or tensors")
+
+
 def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
     """The same; integers that only the running graph knows are tensors in it, too."""
     for part in key if type(key) is tuple else (key,):
         refuse_asking(vm, part)
+        for value in (part.start, part.stop, part.step) if type(part) is slice else (part,):
+            _refuse_index(vm, value)
     key = _with_tensors(expose(vm, key))
     unknown = vm.symbols.scalars.is_unknown
     is_list = type(key) is list and any(type(part) is torch.SymInt for part in key)

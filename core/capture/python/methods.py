@@ -39,6 +39,7 @@ from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch.classes import objects, torch_function
+from jitney.capture.torch.sequences import generators
 from jitney.capture.torch.stand_in_attributes import python_type, store_tensor_attr, tensor_attr
 from jitney.capture.world import context_variables, draws
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -530,6 +531,7 @@ BOUND: dict[type, Callable[..., Any]] = {
         _iterator_method,
     ),
     contextvars.ContextVar: context_variables.method,
+    torch.Generator: generators.method,
 }
 SAFE_OWNERS = {
     slice, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),

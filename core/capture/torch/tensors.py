@@ -77,6 +77,7 @@ class Tracer(TorchFunctionMode):
         dense_gradients: is the backward a graph, which cannot hold sparse tensors?
         witness: sees the program's code run.
         by_rules: what tensors' classes and the program's modes make of an operation.
+        by_generator: records an operation that draws with a generator of the program's.
     """
 
     def __init__(
@@ -90,9 +91,10 @@ class Tracer(TorchFunctionMode):
         caller: Callable[[], Callable[..., Any]] = lambda: call_here,
         step: Callable[[], int] = lambda: 0,
         by_rules: Callable[..., Any] = tensor_classes.nobody,
+        by_generator: Callable[..., Any] = tensor_classes.nobody,
     ) -> None:
         super().__init__()
-        self.caller, self.step = caller, step
+        self.caller, self.step, self.by_generator = caller, step, by_generator
         self.symbols = symbols
         self.guards = guards
         self.origin = origin
@@ -243,6 +245,8 @@ class Tracer(TorchFunctionMode):
             self.tape.toggle(self, args[0], self.step())
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
+        if isinstance(kwargs.get("generator"), torch.Generator):
+            return self.by_generator(func, args, kwargs)
         destinations = Destinations(func, args, kwargs)
         trial = Trial.of(self.symbols, args, kwargs)
         try:
@@ -301,7 +305,7 @@ class Tracer(TorchFunctionMode):
 
         The program's code that it enters is part of it: an operator's meta function, a subclass's rules.
         """
-        entered = self.witness.latest if self.witness is not None else ""
+        before = self.witness.allow() if self.witness is not None else ("", False)
         try:
             return torch_private.run_on_stand_ins(func, args, kwargs, self.caller())
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
@@ -322,7 +326,7 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{function_name(func)} raised {type(error).__name__}: {first_line(error)}") from None
         finally:
             if self.witness is not None:
-                self.witness.latest = entered
+                self.witness.latest, self.witness.ends = before
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> fx.Node | None:
         """Append the node for a call that has run on stand-ins, if the graph needs it; that node."""

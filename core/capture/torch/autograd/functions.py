@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import dis
 import functools
-import operator
 import types
 from collections.abc import Collection, Iterator, Sequence
 from inspect import CO_VARARGS, CO_VARKEYWORDS
@@ -21,14 +19,14 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import run_function, run_function_with
-from jitney.capture.interpreter.code import EFFECTFUL, CodeInfo, Instr, decode
+from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, METADATA, is_stand_in
 from jitney.capture.python.c_boundary import SYMBOLIC, expose, specialise
 from jitney.capture.python.classes import lookup
-from jitney.capture.python.operators import BINARY, COMPARE
 from jitney.capture.tables import FunctionTable
 from jitney.capture.torch import conversions, launches
+from jitney.capture.torch.autograd.own_values import STORES, names_of, operator_of, writes_own
 from jitney.capture.world.record import ABSENT
 from jitney.torch_compat import torch_private
 
@@ -40,11 +38,7 @@ special = FunctionTable()
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
 ONCE = torch.autograd.function.once_differentiable(lambda ctx: None).__code__  # that of all that are so marked
 METHODS = {"forward": False, "setup_context": False, "backward": True, "vjp": True}  # name -> is it for the backward?
-WRITES = ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_DEREF", "DELETE_DEREF")
-OPCODES = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert, "UNARY_NOT": operator.not_,
-           "BINARY_SUBSCR": operator.getitem, "BINARY_SLICE": operator.getitem, "CONTAINS_OP": operator.contains,
-           "GET_ITER": iter, "FOR_ITER": iter, "UNPACK_SEQUENCE": iter}  # fmt: skip
-LIKE = ("zeros_like", "ones_like", "empty_like", "clone")
+WRITES = ("STORE_GLOBAL", *STORES, "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_DEREF", "DELETE_DEREF")
 HINT = "give what it needs as an argument of apply()"
 HOOK_HINT = "a hook takes and returns a gradient, changes nothing, and reads what stays as it is"
 # What the program's backward decides, not the tensor whose gradient it is.
@@ -290,7 +284,7 @@ class Reader:
         instrs = decode(code).instrs
         for at, instr in enumerate(instrs):
             inner = instr.op.endswith("DEREF") and (code is not fn.__code__ or instr.argval in code.co_cellvars)
-            if instr.op in WRITES and not inner and not _is_of_copy(code, at, "list" not in fn.__globals__):
+            if instr.op in WRITES and not inner and not writes_own(fn, code, at):
                 target = _written_argument(code, at) if fn is self.forward and code is fn.__code__ else None
                 if target is None:
                     raise self.refusal("writes to something besides its context")
@@ -307,7 +301,7 @@ class Reader:
             elif instr.op in ("LOAD_ATTR", "LOAD_METHOD"):
                 self.attribute(instr.argval)
             else:
-                self.operator(_operator(instr))
+                self.operator(operator_of(instr))
 
     def operator(self, function: Any) -> None:
         """The methods that an operator may call."""
@@ -438,10 +432,10 @@ def _names_read(code: types.CodeType, name: str) -> list[str] | None:
     if name in code.co_cellvars:
         return None
     for at, instr in enumerate(instrs):
-        if "FAST" in instr.op and name in _names(instr):
+        if "FAST" in instr.op and name in names_of(instr):
             read, plain = (
                 instrs[at + 1],
-                instr.op.startswith("LOAD_FAST") and _names(instr).index(name) == len(_names(instr)) - 1,
+                instr.op.startswith("LOAD_FAST") and names_of(instr).index(name) == len(names_of(instr)) - 1,
             )
             if not plain or read.op not in ("LOAD_ATTR", "LOAD_METHOD"):
                 return None
@@ -455,126 +449,43 @@ def _attributes_read(code: types.CodeType, name: str) -> list[list[str]] | None:
         return None
     instrs, paths = decode(code).instrs, []
     for at, instr in enumerate(instrs):
-        if "FAST" not in instr.op or name not in _names(instr):
+        if "FAST" not in instr.op or name not in names_of(instr):
             continue
         path: list[str] = []
         for read in instrs[at + 1 :]:
             if read.op != "LOAD_ATTR" or read.is_method:
                 break
             path.append(read.argval)
-        if not instr.op.startswith("LOAD_FAST") or _names(instr)[-1] != name or name in _names(instr)[:-1] or not path:
+        if (
+            not instr.op.startswith("LOAD_FAST")
+            or names_of(instr)[-1] != name
+            or name in names_of(instr)[:-1]
+            or not path
+        ):
             return None
         paths.append(path)
     return paths
-
-
-def _operator(instr: Instr) -> Any:
-    """The function that does what an instruction does, if that is an operator."""
-    if instr.op == "BINARY_OP":
-        return BINARY.get(dis._nb_ops[instr.arg][1])  # type: ignore[attr-defined]
-    if instr.op == "COMPARE_OP":
-        return COMPARE.get(str(instr.argval).removeprefix("bool(").removesuffix(")"))
-    return OPCODES.get(instr.op)
-
-
-def _is_of_copy(code: types.CodeType, at: int, is_list: bool) -> bool:
-    """Is it the write of an item of a local variable that is a copy (``grad = g.clone()``), zeros or a list?
-
-    The name ``list`` stands for the builtin class if ``is_list``.
-    """
-    info = decode(code)
-    depth = info.depth_at(at)
-    if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
-        return False
-    load = next((i for i in reversed(info.instrs[:at]) if info.depth_at(i.index) == depth - 2), None)
-    if load is None or load.op != "LOAD_FAST" or any(i.op in ("SWAP", "COPY") for i in info.instrs[load.index : at]):
-        return False
-    # Is nothing done with the variable but the write? Else what is written to may be something that a list holds.
-    direct = sum(info.depth_at(i.index) == depth - 1 for i in info.instrs[load.index + 1 : at]) == 1
-    arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
-    if not any(-1 < i.target <= at for i in info.instrs[at:]):  # nothing comes back here
-        stores = [i for i in stores if i < at]
-    return load.argval not in code.co_varnames[:arguments] and all(
-        _stores_own(info, i, direct, is_list) for i in stores
-    )
 
 
 def _written_argument(code: types.CodeType, at: int) -> str | None:
     """The argument for which this is ``argument.data[...] = ...``; None if it is something else."""
     info = decode(code)
     depth = info.depth_at(at)
-    if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
+    count = STORES.get(info.instrs[at].op)
+    if count is None or depth is None:
         return None
     before = [(i, info.depth_at(i.index)) for i in reversed(info.instrs[:at])]
-    load = next((i for i, below in before if below is not None and below <= depth - 2), None)
+    load = next((i for i, below in before if below is not None and below <= depth - count + 1), None)
     if (
         load is None
         or not load.op.startswith("LOAD_FAST")
         or any(i.op in ("SWAP", "COPY") for i in info.instrs[load.index : at])
     ):
         return None
-    name, read = _names(load)[-1], info.instrs[load.index + 1]
-    stored = any(i.op.startswith(("STORE_FAST", "DELETE_FAST")) and name in _names(i) for i in info.instrs)
+    name, read = names_of(load)[-1], info.instrs[load.index + 1]
+    stored = any(i.op.startswith(("STORE_FAST", "DELETE_FAST")) and name in names_of(i) for i in info.instrs)
     is_data = read.op == "LOAD_ATTR" and read.argval == "data" and not read.is_method
     return name if is_data and not stored and name in code.co_varnames[: code.co_argcount] else None
-
-
-def _names(instr: Instr) -> tuple[str, ...]:
-    return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
-
-
-def _stores_own(info: CodeInfo, at: int, direct: bool, is_list: bool) -> bool:
-    """Is something new stored here, whichever way code came: a copy of a tensor, or a list to which writes go?"""
-    joined = any(instr.target == at for instr in info.instrs)  # x if flag else x.clone()
-    return not joined and (
-        _stores_copy(info.instrs, at)
-        or (direct and (_stores_list(info, at) or (is_list and _stores_list_of(info, at))))
-    )
-
-
-def _stores_list(info: CodeInfo, at: int) -> bool:
-    """Is ``[...]`` or ``[...] * number`` stored here?"""
-    if info.instrs[at].op != "STORE_FAST" or (depth := info.depth_at(at)) is None:
-        return False
-    last = info.instrs[at - 1]
-    if last.op == "BUILD_LIST" or _operator(last) is not operator.mul:
-        return last.op == "BUILD_LIST"
-    for before in reversed(info.instrs[: at - 1]):
-        below = info.depth_at(before.index)
-        if before.target != -1 or below is None:
-            return False
-        if before.op == "BUILD_LIST" and below - before.arg == depth - 1:
-            return True
-        if below < depth:
-            return False
-    return False
-
-
-def _stores_list_of(info: CodeInfo, at: int) -> bool:
-    """Is ``list(...)`` of something stored here?"""
-    depth, call = info.depth_at(at), info.instrs[at - 1]
-    if info.instrs[at].op != "STORE_FAST" or depth is None or call.op != "CALL" or call.arg != 1:
-        return False
-    for before in reversed(info.instrs[: at - 1]):
-        below = info.depth_at(before.index)
-        if before.target != -1 or below is None:
-            return False
-        if below < depth:  # the call's beginning; what is called and its place stay on the stack until it is called
-            return before.op == "LOAD_GLOBAL" and before.argval == "list"
-        if below == depth:
-            return False
-    return False
-
-
-def _stores_copy(instrs: list[Instr], at: int) -> bool:
-    """Is ``x.clone()`` or ``torch.zeros_like(x)`` stored here?"""
-    before = [i for i in instrs[max(0, at - 5) : at] if i.op not in ("PRECALL", "PUSH_NULL", "CACHE")]
-    names = [(i.op[:9], i.argval if i.op.startswith(("LOAD_ATTR", "LOAD_METHOD")) else i.arg) for i in before]
-    plain = instrs[at].op == "STORE_FAST" and before[-1].op == "CALL"
-    clone = names[-2][1] == "clone" and before[-1].arg == 0
-    like = len(names) > 2 and before[-2].op == "LOAD_FAST" and names[-3][1] in LIKE and before[-1].arg == 1
-    return plain and (clone or like)
 
 
 def _set_once(code: types.CodeType, name: str) -> bool:

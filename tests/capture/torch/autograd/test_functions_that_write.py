@@ -178,8 +178,87 @@ class WrittenInTurn(torch.autograd.Function):
         return made
 
 
+class OwnTensors(torch.autograd.Function):
+    """Writes to new tensors by masks, to results of operators, and to a copy that has its argument's name."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        low = x < 1
+        out[low] = x[low]
+        out[x > 3] = 2
+        x = x - x.max()
+        x[..., 0] *= 2
+        x[0][1] = 3
+        filled = torch.empty(x.size(), dtype=x.dtype)
+        filled[:] = 1
+        kept = {}
+        kept["low"] = low
+        ctx.save_for_backward(kept["low"])
+        return out + x + filled
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (low,) = ctx.saved_tensors
+        grad = grad.clone()
+        grad[~low] = 0
+        more = grad - 1
+        for at in range(2):
+            more[at] += 1
+        return more
+
+
+class Output(torch.autograd.Function):
+    """Writes to its gradient, by the name of what torch.mul is to write to."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        made = torch.zeros(3, 2, out=grad)
+        made[0] = 0
+        return made
+
+
+class OfList(torch.autograd.Function):
+    """Writes to its gradient through a list that is made anew."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        made = [grad] + [grad]
+        made[0] *= 0
+        return made[1]
+
+
+class InHandler(torch.autograd.Function):
+    """Writes to its gradient where making the copy has raised."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        made = grad
+        try:
+            made = grad.clone().view(100)
+        except RuntimeError:
+            made[0] = 0
+        return made
+
+
 OWN: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], int]] = {
     "lists": (lambda x: OwnList.apply(x), 0),
+    "tensors": (lambda x: OwnTensors.apply(x), 0),
+    "output": (lambda x: Output.apply(x), 1),
+    "of a list": (lambda x: OfList.apply(x), 1),
+    "in a handler": (lambda x: InHandler.apply(x), 1),
     "a copy or not": (lambda x: PerhapsCopy.apply(x, True), 1),
     "in turn": (lambda x: WrittenInTurn.apply(x), 1),
 }
