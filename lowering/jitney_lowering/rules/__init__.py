@@ -65,7 +65,8 @@ RULES: dict[Any, Rule] = {
 aten, prims = torch.ops.aten, torch.ops.prims
 MOVES |= {
     *VIEWS, aten.repeat.default, aten.roll.default, aten.cat.default, aten.stack.default, aten.constant_pad_nd.default,
-    aten.slice_scatter.default, aten.select_scatter.default, aten.clone.default, aten.lift_fresh_copy.default,
+    aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default, aten.clone.default,
+    aten.lift_fresh_copy.default,
     aten._to_copy.default, prims.convert_element_type.default, aten.copy.default, aten.zeros.default,
     aten.zeros_like.default, aten.new_zeros.default, aten.zero.default, aten.full.default, aten.full_like.default,
     aten.new_full.default, aten.fill.Scalar, aten.fill.Tensor, aten.where.self,

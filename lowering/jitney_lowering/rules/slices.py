@@ -70,6 +70,24 @@ def select_scatter(call: Call) -> Tensor:
     return call.result(element)
 
 
+@slices(aten.diagonal_scatter.default)
+def diagonal_scatter(call: Call) -> Tensor:
+    """``x.diagonal(offset, first, second)`` is the source."""
+    x, source, offset, *dims = call.args
+    first, second = (axis(dim, len(x.size)) for dim in dims)
+    call.refuse_unless(isinstance(offset, int), "a diagonal with a symbolic offset")
+    part = call.builder.spread(converted(source, x.dtype))
+    others = [d for d in range(len(x.size)) if d not in (first, second)]
+    call.refuse_unless_sized(part.size[:-1], [x.size[d] for d in others])
+
+    def element(at: Shape) -> Value:
+        here = eq(Scalar(position(at[first] + offset)), Scalar(position(at[second])))
+        place = (*(at[d] for d in others), at[first] if offset >= 0 else at[second])
+        return where(here, Scalar(masked(part.load(place), here.value)), Scalar(x.load(at))).value
+
+    return call.result(element)
+
+
 @slices(aten.as_strided_scatter.default)
 def as_strided_scatter(call: Call) -> Tensor:
     """The source's where a place in memory is one of a grid's, such as those of a diagonal.

@@ -22,7 +22,7 @@ from jitney_lowering.rules.reductions import Typed, reduced
 
 aten = torch.ops.aten
 BYTES = (torch.int8, torch.uint8)
-LONG, MANY = 512, 1024  # elements and rows
+LONG, MANY, SEVERAL = 512, 1024, 64  # elements and rows
 VECTORS: dict[Any, Rule] = {}
 
 vectors = registering(VECTORS)
@@ -32,6 +32,29 @@ vectors = registering(VECTORS)
 def product(call: Call) -> Tensor:
     """The sums, rounded once."""
     total = _sum(call, *call.args)
+    return call.result(lambda at: apply("cast", total.load(at), dtype=call.dtype))
+
+
+@vectors(aten.mv.default)
+def matrix_by_vector(call: Call) -> Tensor:
+    """A large matrix that lies in memory by rows or by columns: libraries are slow at one of both."""
+    matrix, vector = call.args
+    lies, hint = matrix.strided, call.builder.sizes.hint
+    call.refuse_unless(matrix.dtype is vector.dtype is call.dtype and call.dtype.is_floating_point, "of integers")
+    fits = lies is not None and matrix.dtype.itemsize <= call.builder.policy.streamed_bytes
+    call.refuse_unless(fits, "a matrix that does not lie in memory")
+    results, terms = map(hint, matrix.size)
+    by_rows = lies.stride[1] == 1 and results >= MANY and terms >= LONG
+    by_columns = lies.stride[0] == 1 and results >= LONG and terms >= SEVERAL
+    call.refuse_unless(by_rows or by_columns, "a small matrix")
+    call.builder.spread(vector)
+    wide = opmath(call.dtype)
+
+    def element(at: Shape) -> Value:
+        return (Scalar(matrix.load(at)).to(wide) * Scalar(vector.load(at[1:])).to(wide)).value
+
+    products = Tensor(matrix.size, wide, call.val.device, element, wanted=lies.stride)
+    total = reduced(call, "sum", products, [1], Typed(call.val, wide))
     return call.result(lambda at: apply("cast", total.load(at), dtype=call.dtype))
 
 

@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from jitney_triton_gpu import image_cache
+from jitney_triton_gpu.coalescing import left_out, takes_too_long
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.cuda import CudaError
 from jitney_triton_gpu.emit.dtypes import POINTERS
@@ -93,7 +94,8 @@ def compiled(
     source = ASTSource(
         fn=kernel, signature=given["signature"], constexprs=given["constexprs"], attrs=given["attributes"]
     )
-    return translated(source, target, given["options"])
+    with left_out(takes_too_long(function.body)):
+        return translated(source, target, given["options"])
 
 
 def details(function: Function, target: GPUTarget, *, aligned: bool = True, relaxed: bool = False) -> dict[str, Any]:

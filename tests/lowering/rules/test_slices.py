@@ -117,3 +117,17 @@ def test_writing_to_places_in_memory(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, fn(x, y, z))
     whole = externs(lowered(fn, x, y, z, whole=None).programs)
     assert any("as_strided" in name for name in whole) is not ruled, whole
+
+
+@pytest.mark.parametrize("offset", [0, 1, -2])
+@pytest.mark.parametrize("dims", [(0, 1), (1, 0), (-1, -2)])
+@pytest.mark.parametrize("shape", [(5, 7), (7, 5), (3, 6, 4)])
+def test_writing_to_a_diagonal(shape: tuple[int, ...], dims: tuple[int, int], offset: int) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x.diagonal(offset, *dims).copy_(y)
+        x.diagonal(0, *dims).mul_(2)
+        return x + 1
+
+    x = torch.randn(shape)
+    lowered(fn, x, torch.randn(x.diagonal(offset, *dims).shape), whole=(), exact=True)

@@ -23,6 +23,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, work
+from jitney_triton_gpu.emit.runs import load_runs, store_runs
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -187,10 +188,10 @@ def _side_by_side(
 def _store(draft: Draft, statements: Sequence[Statement]) -> None:
     """All values first, then what is stored of them."""
     writer = draft.writer
-    stores = [s for s in statements if isinstance(s, Store)]
-    registers = [writer.value(s.value) for s in stores]
-    for s, register in zip(stores, registers, strict=True):
-        writer.store_register(s.buffer, s.index, register)
+    load_runs(writer, statements)
+    registers = {s: writer.value(s.value) for s in statements if isinstance(s, Store)}
+    for s in store_runs(writer, registers):
+        writer.store_register(s.buffer, s.index, registers[s])
     for scatter in statements:
         if isinstance(scatter, Scatter):
             writer.put(scatter.value)
