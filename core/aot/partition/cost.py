@@ -14,6 +14,7 @@ from jitney.torch_compat import operator_effects, torch_private
 from jitney.torch_compat.stand_ins.tensor_iterator import hint
 
 aten = torch.ops.aten
+SECTOR = 32  # bytes that are read of memory at least
 
 # Operators without the pointwise tag that cost no more than a pass over their result.
 CHEAP_PACKETS = frozenset(
@@ -89,6 +90,20 @@ def is_cheap(node: fx.Node) -> bool:
 def is_copy(node: fx.Node) -> bool:
     """Does it only put the same elements elsewhere?"""
     return _packet(node) is aten.clone
+
+
+def is_scattered_read(node: fx.Node) -> bool:
+    """Does each element come from a place of its own? Memory is read by sectors, of which little is used then."""
+    given: Any = node.args
+    if _packet(node) is aten.gather:
+        _, dim, index = given
+        places = index.meta["val"]
+        return places.dim() > 0 and (places.stride(-1) != 0 or dim in (-1, places.dim() - 1))
+    if _packet(node) in (aten.index, aten._unsafe_index):
+        source, last = given[0].meta["val"], max(n for n, index in enumerate(given[1]) if index is not None)
+        run = math.prod(hint(size) for size in source.shape[last + 1 :])
+        return run * source.element_size() < SECTOR
+    return False
 
 
 def is_reduction(node: fx.Node) -> bool:

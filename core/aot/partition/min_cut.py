@@ -27,6 +27,7 @@ from jitney.aot.partition.cost import (
     is_factory,
     is_random,
     is_reduction,
+    is_scattered_read,
     memory_of,
     read_once,
     work_of,
@@ -175,7 +176,7 @@ class _Cut:
             return False
         if node.target is operator.getitem or is_symbolic(node.meta["val"]) or is_factory(node):
             return False
-        if not is_cheap(node) or is_reduction(node):
+        if not is_cheap(node) or is_reduction(node) or is_scattered_read(node):
             return True
         return self._feeds_extern(node)
 

@@ -301,3 +301,39 @@ def test_what_only_the_backward_needs_runs_there(monkeypatch: pytest.MonkeyPatch
     args = (t(16, 8), t(8, 50, requires_grad=True), torch.arange(16))
     _, cut = cut_of(monkeypatch, f, *args, options={"decompose": "core"})
     assert cut.bytes_saved(inputs=False) < 1.5 * 16 * 50 * 4
+
+
+def picked_one_by_one(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    at = (a[:, None] * b).long()
+    return (torch.gather(x, 1, at).sin() * w).sum()
+
+
+def picked_by_two_indices(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    at = (a[:, None] * b).long()
+    return (x[at, at.flip(1)].exp() * w).sum()
+
+
+def picked_rows(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    at = (a[:, None] * b).long()
+    return (x[at, :].sin() * w[..., None]).sum()
+
+
+def picked_rows_by_gather(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    at = (a[:, None] * b).long().flatten()
+    return (x.gather(0, at[:, None].expand(-1, x.size(1))).sin() * w.flatten()[:, None]).sum()
+
+
+@pytest.mark.parametrize(
+    ("fn", "again"),
+    [(picked_one_by_one, False), (picked_by_two_indices, False), (picked_rows, True), (picked_rows_by_gather, True)],
+)
+def test_elements_from_places_of_their_own_are_read_once(fn: Callable[..., torch.Tensor], again: bool) -> None:
+    x, a, b = torch.randn(40, 50), torch.rand(40) * 6, torch.rand(300) * 6
+    w = torch.randn(40, 300, requires_grad=True)
+    saved: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):  # type: ignore[func-returns-value]
+        jitney.compile(fn, backend="aot_eager")(x, a, b, w).backward()
+    found, w.grad = w.grad, None
+    fn(x, a, b, w).backward()
+    torch.testing.assert_close(found, w.grad)
+    assert (x.numel() in saved) == again
