@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -33,6 +34,20 @@ def holds_accumulator(leaf: torch.Tensor) -> bool:
     del node
     again: Any = get_gradient_edge(leaf).node
     return again.metadata.pop(_MARK, None) is not None
+
+
+def gradients_of(results: Sequence[Any], inputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+    """``torch.autograd.grad``, with None by what is not used; a mode of torch functions sees what runs in it.
+
+    ``torch.autograd.grad`` would be such a function itself, and no mode is active within one.
+    """
+    start = torch_private.start_of_pass
+    if start is None:
+        return torch.autograd.grad(results, inputs, given, allow_unused=True)
+    found: tuple[Any, ...] = start(
+        tuple(results), tuple(given), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+    )
+    return found
 
 
 # The function of torch's through which Python starts a pass of the engine; where the tensors are among its ``args`` by

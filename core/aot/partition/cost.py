@@ -120,6 +120,12 @@ def has_effect(node: fx.Node) -> bool:
     return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
 
 
+def late_effects(graph: fx.Graph) -> list[fx.Node]:
+    """What the program's backward does besides computing gradients: it draws numbers, or calls what has no results."""
+    late = (node for node in graph.nodes if node.meta.get("phase") == "backward" and has_effect(node))
+    return [node for node in late if draws(node) or not is_random(node)]
+
+
 def may_run_again(node: fx.Node) -> bool:
     """Does a second run do what one does, if random generators are put back in between? It may raise both times."""
     return not has_effect(node) or is_random(node) or _packet(node) in CHECK_PACKETS

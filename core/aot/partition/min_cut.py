@@ -28,6 +28,7 @@ from jitney.aot.partition.cost import (
     is_random,
     is_reduction,
     is_scattered_read,
+    late_effects,
     memory_of,
     read_once,
     work_of,
@@ -75,11 +76,11 @@ def kept_alive(saved: Iterable[fx.Node], inputs: bool = True) -> int:
 
 
 def depends_on_tangents(joint: Joint) -> dict[fx.Node, bool]:
-    """By node: does it need a gradient that comes from outside?"""
-    tangents = set(joint.tangents.values())
+    """By node: does it need a gradient that comes from outside, or an effect of the backward, whose time is then?"""
+    begin = {*joint.tangents.values(), *late_effects(joint.graph)}
     found: dict[fx.Node, bool] = {}
     for node in joint.graph.nodes:
-        found[node] = node in tangents or any(found[a] for a in node.all_input_nodes)
+        found[node] = node in begin or any(found[a] for a in node.all_input_nodes)
     return found
 
 
@@ -104,7 +105,7 @@ def _finished(joint: Joint, cut: _Cut, saved: set[fx.Node]) -> Partition:
     tangents = set(joint.tangents.values())
     needed: set[fx.Node] = set()
     used: set[fx.Node] = set()
-    todo = [n for n in joint.late if isinstance(n, fx.Node)]
+    todo = [n for n in (*joint.late, *late_effects(joint.graph)) if isinstance(n, fx.Node)]
     while todo:
         node = todo.pop()
         if node in needed or node in tangents:
@@ -147,7 +148,7 @@ class _Cut:
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
         self.late = depends_on_tangents(joint)
-        wanted = ancestors(joint.late)
+        wanted = ancestors([*joint.late, *late_effects(joint.graph)])
         self.nodes = [n for n in joint.graph.nodes if not self.late[n] and n in wanted]
         members = set(self.nodes)
         # What the backward reads, and what such nodes are made of.

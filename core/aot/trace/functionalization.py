@@ -101,13 +101,13 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
         NotSplit: it wrote to a tensor some of whose elements are in one place, or are those that it read by another
             view, or ``out=`` gave another size to a tensor that somebody else may see.
     """
-    given = list(_tensors((args, kwargs)))
+    given = list(tensors((args, kwargs)))
     spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
     assigns = node.target in (operator.setitem, "__setitem__")
     if any(_reads_what_it_writes(*pair) for pair in _written_across(node, args, kwargs)):
         raise NotSplit("a write to a tensor whose memory the same operation reads elsewhere")
     related = _assigned(*args) if assigns else _related(given)
-    outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
+    outs = [(v, v.shape) for v in tensors(kwargs.get("out"))]
     listed = _listed_twice(node, given)
     yield
     if any(unwrapped(v) is not before for v, before in spread):
@@ -164,7 +164,7 @@ def _written_across(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any
         yield args[0], (args[1:], kwargs)
     elif "out" in kwargs and not _is_pointwise(name):
         others = (args, {key: value for key, value in kwargs.items() if key != "out"})
-        yield from ((out, others) for out in _tensors(kwargs["out"]))
+        yield from ((out, others) for out in tensors(kwargs["out"]))
 
 
 @functools.cache
@@ -189,7 +189,7 @@ def _reads_what_it_writes(target: Any, others: Any) -> bool:
     """
     if not is_wrapped(target):
         return False
-    given = list(_tensors(others))
+    given = list(tensors(others))
     masks = any(v.dtype is torch.bool for v in given)
     whole = _layout(unwrapped(target))
     return any(
@@ -260,7 +260,8 @@ def _places(size: Sequence[int], stride: Sequence[int], offset: int) -> set[int]
     return found
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def tensors(value: Any) -> Iterator[Any]:
+    """The functional tensors in a value, or in its items."""
     if isinstance(value, Mapping):
         value = value.values()
     elif is_wrapped(value):
@@ -269,7 +270,7 @@ def _tensors(value: Any) -> Iterator[Any]:
     elif not isinstance(value, (list, tuple)):
         return
     for item in value:
-        yield from _tensors(item)
+        yield from tensors(item)
 
 
 def same(some: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.partition.cost import draws, has_effect, is_random
+from jitney.aot.partition.cost import late_effects
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import functionalization
 from jitney.aot.trace.results import Visible, ancestors
-from jitney.aot.trace.tracer import BACKWARD, AtenTracer
+from jitney.aot.trace.tracer import AtenTracer
 from jitney.backends.backend import INTERMEDIATE
 from jitney.torch_compat import torch_private
 
@@ -126,8 +126,7 @@ def repeats_effects(graph: fx.Graph, gradients: Iterable[Any], intermediates: Se
         return False
     below = ancestors([g for g in gradients if g not in stops], stops)
     between = ancestors([a for stop in stops for a in stop.all_input_nodes], stops)
-    effects = [n for n in graph.nodes if n.meta.get("phase") == BACKWARD and has_effect(n)]
-    return any((n in below) == (n in between) for n in effects if draws(n) or not is_random(n))
+    return any((n in below) == (n in between) for n in late_effects(graph))
 
 
 def _resolved(plain: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:

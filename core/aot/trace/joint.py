@@ -15,12 +15,13 @@ import torch
 from torch import fx
 
 from jitney._util import interrupts
-from jitney.aot.partition.cost import has_effect, is_random
+from jitney.aot.partition.cost import has_effect, is_random, late_effects
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
+from jitney.aot.trace.backward_code import BackwardCode
 from jitney.aot.trace.intermediates import Intermediate, Stops, refuse_intermediates, repeats_effects
 from jitney.aot.trace.inverses import only_moved
-from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, View, root_of
+from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, View, ancestors, root_of
 from jitney.aot.trace.sizes import is_symbolic, refuse_unknown
 from jitney.aot.trace.subclass_layout import Layout
 from jitney.aot.trace.subclass_tracing import Before
@@ -28,6 +29,7 @@ from jitney.aot.trace.traceable_variants import REWRITTEN, without_symbols
 from jitney.aot.trace.tracer import BACKWARD, FORWARD, AtenTracer
 from jitney.errors import JitneyError
 from jitney.torch_compat import subclasses, torch_private
+from jitney.torch_compat.autograd_engine import gradients_of
 from jitney.torch_compat.default_device import DEVICE_CALLS
 from jitney.torch_compat.global_state import StateKeeper, enter_inference_mode
 from jitney.torch_compat.stand_ins.strides import StandInMode
@@ -383,10 +385,12 @@ def _backward(
     sizes = [s for node in joint.tangents.values() for s in node.meta["val"].shape if is_symbolic(s)]
     joint.symbols = list(dict.fromkeys(n for size in sizes for n in tracer.sizes.symbols(size)))
     leaf_at = [i for i, leaf in enumerate(leaves) if leaf is not None]
+    code = BackwardCode(tracer)
     with torch.no_grad(), torch_private.DisableAutocast(), stops:
         sources = [leaves[i] for i in leaf_at]
         try:
-            found = torch.autograd.grad([*wanted.values(), *outer.values()], sources, tangents, allow_unused=True)
+            with code:
+                found = gradients_of([*wanted.values(), *outer.values()], sources, tangents)
         except JitneyError:
             raise
         except Exception as error:  # as it will when the user calls backward, or only on stand-ins
@@ -394,6 +398,11 @@ def _backward(
                 raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise NotSplit(f"its backward fails: {reason}") from error
+    code.refuse()
+    if len(joint.tangents) > 1:
+        ends = set(joint.tangents.values())
+        if any(ends.isdisjoint(ancestors([effect])) for effect in late_effects(joint.graph)):
+            raise NotSplit("which numbers its backward draws depends on which results have a gradient")
     gradients: list[Any] = [None] * len(leaves)
     for i, gradient in zip(leaf_at, found, strict=True):
         gradients[i] = gradient
