@@ -121,10 +121,11 @@ faults: $(READY)
 cpython: $(READY)
 	$(BIN)/python tests/cpython/run.py --jobs $(JOBS) $(CPYTHON)
 
-# The capture tests on the other supported Pythons, each in a virtual environment of its own.
+# What depends on the version of Python, on the other supported ones, each in a virtual environment of its own.
+PYTHONS_TESTS := tests/capture tests/guards tests/programs tests/runtime
 test-pythons:
-	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="tests/capture tests/guards tests/programs"
-	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313) TESTS="tests/capture tests/guards tests/programs"
+	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="$(PYTHONS_TESTS)"
+	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313) TESTS="$(PYTHONS_TESTS)"
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

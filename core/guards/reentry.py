@@ -82,7 +82,7 @@ def is_programs(code: types.CodeType, space: dict[str, Any]) -> bool:
         return True
     if str(space.get("__name__")).partition(".")[0] in BENEATH:
         return False
-    if name.startswith(GENERATED) or ("_tuple_new" in code.co_names and "namedtuple_" in str(space.get("__name__"))):
+    if name.startswith(GENERATED) or ("_tuple_new" in space and "namedtuple_" in str(space.get("__name__"))):
         return False
     return not trusted(space)
 

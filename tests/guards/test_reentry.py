@@ -13,7 +13,7 @@ import torch
 from helpers import compile_fn, observe
 
 from jitney.capture.interpreter import arity
-from jitney.guards.reentry import MONITORED, ReentryWatch
+from jitney.guards.reentry import MONITORED, ReentryWatch, is_programs
 
 CLOSED: list[int] = []
 GARBAGE: list[Any] = []
@@ -82,3 +82,12 @@ def test_the_default_of_an_argument_in_c_is_no_code_of_the_programs() -> None:
     with observe() as seen:
         assert compile_fn(fn)(torch.ones(2), [5, 7]).tolist() == [1, 1]
     assert (seen.breaks, seen.skips, len(seen.graphs)) == ([], [], 1)
+
+
+def test_the_code_that_namedtuple_evaluates_is_not_the_programs() -> None:
+    """Its module is entered as well as the function that it makes; only Python 3.12 and later report that."""
+    space = {"_tuple_new": tuple.__new__, "__builtins__": {}, "__name__": "namedtuple_Point"}
+    module = compile("lambda _cls, x, y: _tuple_new(_cls, (x, y))", "<string>", "eval")
+    function = eval(module, space)
+    assert not is_programs(module, space) and not is_programs(function.__code__, space)
+    assert is_programs(module, {"__name__": "program"})

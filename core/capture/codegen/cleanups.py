@@ -12,7 +12,7 @@ import gc
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator
-from types import CodeType, GeneratorType
+from types import CodeType, GeneratorType, GetSetDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -118,8 +118,11 @@ def _held(value: Any) -> Iterable[Any]:
         return list(value.values())
     if not kind.__flags__ & HEAP or issubclass(kind, (type, torch.Tensor, torch.nn.Module, *CLOSING)):
         return ()
+    shown = next((vars(cls)["__dict__"] for cls in kind.__mro__ if "__dict__" in vars(cls)), None)
+    if type(shown) is not GetSetDescriptorType:  # where a class of the program's has another by that name
+        return gc.get_referents(value)
     try:
-        return list(object.__getattribute__(value, "__dict__").values())
+        return list(shown.__get__(value).values())
     except (AttributeError, TypeError):
         return ()
 

@@ -341,6 +341,9 @@ def instance_get(vm: Interpreter, obj: Any, name: str) -> Any:
     """An entry of the object's ``__dict__``, or ``ABSENT``."""
     world = vm.world
     record = world.record_of(obj)
+    if type_slots.hides_namespace(type(obj)):
+        found = type_slots.hidden_attribute(obj, name)
+        return found if found is ABSENT or record is None else world.wrap(found, record.source.attr(name))
     if record is None:
         if not world.is_fresh(obj):
             if not type(obj).__dictoffset__:

@@ -283,6 +283,8 @@ def _globals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _locals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     frame = vm.frames[-1]
     if frame.namespace is not None:
+        if frame.locals:  # from Python 3.12 on
+            raise Break("locals() in a comprehension of a class's body, or of text")
         return frame.namespace
     made = dict(frame.locals)
     for name, cell in frame.cells.items():
@@ -375,15 +377,14 @@ def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
 
 @special(eval)
 def _eval(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """``eval(text)``: the names are the caller's."""
+    """``eval(text)``: the names are the caller's. Only comprehensions have fast ones, from Python 3.12 on."""
     caller_frame = vm.frames[-1]
     if kwargs or len(args) != 1 or type(args[0]) is not str or caller_frame.namespace is not None:
         raise Break("eval() runs text as code", "move it out of the compiled function")
     code = vm.native(compile, args[0].lstrip(" \t"), "<string>", "eval")
-    if any(instr.op.startswith(("STORE_", "DELETE_")) for instr in decode(code).instrs):
+    if any(i.op.startswith(("STORE_", "DELETE_")) and "_FAST" not in i.op for i in decode(code).instrs):
         raise Break("eval() of text that sets variables", "move it out of the compiled function")
-    function = types.FunctionType(code, caller_frame.globals)
-    frame = Frame(decode(code), caller_frame.globals, {}, {}, function)
+    frame = Frame(decode(code), caller_frame.globals, {}, {}, types.FunctionType(code, caller_frame.globals))
     frame.namespace = _locals(vm, [], {})
     return vm.finish(frame)
 

@@ -41,7 +41,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
-from jitney.capture.python.type_slots import is_own_slot, own_namespace
+from jitney.capture.python.type_slots import is_own_slot, name_in_c, own_namespace
 from jitney.capture.torch import rows
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -416,9 +416,9 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         made = vm.call(method, value)
         if hasattr(type(made), "__next__"):
             return made
-        return vm.raise_user(TypeError(f"iter() returned non-iterator of type {python_type(vm, made).__name__!r}"))
+        return vm.raise_user(TypeError(f"iter() returned non-iterator of type {name_in_c(python_type(vm, made))!r}"))
     if refuses(vm, value, "__iter__"):
-        return vm.raise_user(TypeError(f"{kind.__name__!r} object is not iterable"))
+        return vm.raise_user(TypeError(f"{name_in_c(kind)!r} object is not iterable"))
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
         content = vm.world.content(record)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import HEAP
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
@@ -42,6 +41,7 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import delitem, dict_contains, getitem, iterable, settle_among, tell_apart
+from jitney.capture.python.type_slots import name_in_c
 from jitney.capture.torch.classes import objects
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.host_comparisons import host_comparison, host_truth
@@ -217,7 +217,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             if value is not NotImplemented:
                 return value
             if base == "*" and not hasattr(type(b), "__index__"):
-                return vm.raise_user(TypeError(f"can't multiply sequence by non-int of type {type(b).__name__!r}"))
+                return vm.raise_user(TypeError(f"can't multiply sequence by non-int of type {name_in_c(type(b))!r}"))
             return vm.native(c_forward, expose(vm, a), b)
         if forward is None and c_forward is not None:
             value = vm.native(c_forward, expose(vm, a), b)
@@ -280,11 +280,9 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     try:
         return vm.native(BINARY[base], left, right)
     except UserRaised as raised:
-        found = UNSUPPORTED.fullmatch(str(raised.value)) if type(raised.value) is TypeError else None
-        if found is None:
+        if type(raised.value) is not TypeError or UNSUPPORTED.fullmatch(str(raised.value)) is None:
             raise
-        one, other = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
-    return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {one!r} and {other!r}"))
+    return _unsupported(vm, symbol, a, b)
 
 
 def _beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
@@ -318,7 +316,7 @@ def _operand(vm: Interpreter, value: Any) -> Any:
 
 def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     text = "** or pow()" if symbol == "**" else symbol
-    kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
+    kinds = f"{name_in_c(type(a))!r} and {name_in_c(type(b))!r}"
     return vm.raise_user(TypeError(f"unsupported operand type(s) for {text}: {kinds}"))
 
 
@@ -420,7 +418,7 @@ def _uncompared(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What Python says where neither of the two knows how to compare itself with the other."""
     if symbol in ("==", "!="):
         return identical(vm, a, b) == (symbol == "==")
-    kinds = f"{python_type(vm, a).__name__!r} and {python_type(vm, b).__name__!r}"
+    kinds = f"{name_in_c(python_type(vm, a))!r} and {name_in_c(python_type(vm, b))!r}"
     return vm.raise_user(TypeError(f"{symbol!r} not supported between instances of {kinds}"))
 
 
@@ -508,7 +506,7 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     return same
 
 
-UNSUPPORTED = re.compile(r"unsupported operand type\(s\) for [^ ]{1,3}: '(.*)' and '(.*)'")
+UNSUPPORTED = re.compile(r"unsupported operand type\(s\) for [^ ]{1,3}: '.*' and '.*'")
 SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
 SETS: tuple[type, ...] = (set, frozenset, type({}.keys()), type({}.items()))
 VALUES = (int, float, complex, str, bytes, tuple)
@@ -566,9 +564,9 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     if method is not None:
         return truth(vm, vm.call(method, obj, key))
     if refuses(vm, obj, "__contains__"):
-        raise UserRaised(TypeError(f"{type(obj).__name__!r} object is not a container"))
+        raise UserRaised(TypeError(f"{name_in_c(type(obj))!r} object is not a container"))
     if refuses(vm, obj, "__iter__"):
-        raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
+        raise UserRaised(TypeError(f"argument of type {name_in_c(type(obj))!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
         return dict_contains(vm, obj, record, key)

@@ -11,7 +11,6 @@ import threading
 import types
 from typing import Any, Protocol
 
-from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.world.record import ABSENT
 
@@ -115,7 +114,13 @@ def is_local(value: Any) -> bool:
 
 
 def namespace(value: Any) -> Any:
-    """The ``__dict__`` in which generic access finds an object's own attributes; AttributeError where it has none."""
+    """The ``__dict__`` in which generic access finds an object's own attributes; AttributeError where it has none.
+
+    A class of the program's may show another dictionary by this name, in which its attributes are not.
+    """
+    shown = next((vars(cls)["__dict__"] for cls in type(value).__mro__ if "__dict__" in vars(cls)), None)
+    if type(shown) not in (types.GetSetDescriptorType, types.MemberDescriptorType, type(None)):
+        raise Break(f"the __dict__ of a {type(value).__qualname__} is of its own making")
     return value.__dict__ if is_local(value) else object.__getattribute__(value, "__dict__")
 
 
@@ -127,6 +132,29 @@ def own_namespace(value: Any) -> dict[str, Any] | None:
         return None
     return found if isinstance(found, dict) else None
 
+
+def hides_namespace(kind: type) -> bool:
+    """Do its instances keep attributes in a dictionary that they do not show, as type variables from Python 3.12 on?"""
+    return bool(kind.__dictoffset__) and not any("__dict__" in vars(cls) for cls in kind.__mro__)
+
+
+def hidden_attribute(value: Any, name: str) -> Any:
+    """An attribute of its own of an object that hides its ``__dict__``, or ABSENT.
+
+    Python is asked for what it finds, and what the class has is told apart. Such classes are written in C: nothing of
+    the program's is called.
+    """
+    try:
+        found = object.__getattribute__(value, name)
+    except AttributeError:
+        return ABSENT
+    of_class: Any = next((vars(cls)[name] for cls in type(value).__mro__ if name in vars(cls)), ABSENT)
+    if of_class is not ABSENT and hasattr(type(of_class), "__get__"):
+        of_class = of_class.__get__(value, type(value))
+    return ABSENT if found is of_class or (type(found) in _BOUND and found == of_class) else found
+
+
+_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)  # made anew each time
 
 # ------------------------------------------------------------------ list[int]
 
@@ -189,10 +217,20 @@ NAME: Any = vars(AttributeError)["name"]
 OBJ: Any = vars(AttributeError)["obj"]
 
 
+_BEFORE, _BETWEEN, _AFTER = "bool.__new__(", "): ", " is not a subtype of bool"
+
+
 def name_in_c(kind: type) -> str:
-    """``tp_name``, by which messages call a class: that of a class written in C may have its module in it."""
-    in_module = not kind.__flags__ & HEAP and kind.__module__ != "builtins"
-    return f"{kind.__module__}.{kind.__name__}" if in_module else kind.__name__
+    """``tp_name``, by which messages call a class: that of a class written in C may have its module in it.
+
+    Python is asked, by a message of its own: which classes have it there depends on its version.
+    """
+    try:
+        bool.__new__(kind)
+    except TypeError as error:
+        twice = str(error).removeprefix(_BEFORE).removesuffix(_AFTER)
+        return twice[: (len(twice) - len(_BETWEEN)) // 2]
+    return "bool"
 
 
 def lacking(obj: Any, name: str) -> AttributeError:

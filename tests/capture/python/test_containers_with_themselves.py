@@ -51,6 +51,14 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 NO_TEXT = {("deque", "o[:0] = o"), ("deque with an end", "o[:0] = o")}  # other words, known
 
 
+def text(value: Any) -> str:
+    """``repr``, which has no end where a Counter holds itself: from Python 3.12 on a slice may be its key."""
+    try:
+        return repr(value)
+    except RecursionError:
+        return "endless"
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("inside", [False, True])
@@ -65,4 +73,4 @@ def test_an_operation_on_itself(name: str, kind: str, inside: bool) -> None:
 
     mine, theirs = MAKERS[kind](), MAKERS[kind]()
     got, wanted = compile_fn(fn)(t(2), mine), fn(t(2), theirs)
-    assert repr(got[1:]) == repr(wanted[1:]) and repr(mine) == repr(theirs)
+    assert text(got[1:]) == text(wanted[1:]) and text(mine) == text(theirs)

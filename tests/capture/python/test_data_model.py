@@ -6,6 +6,7 @@ import collections
 import copy
 import enum
 import functools
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -302,7 +303,8 @@ class Renamed(Base):
 
 def test_super_takes_what_the_first_argument_is_now() -> None:
     check(lambda x: (x, Renamed().captured()), t(), breaks=0)
-    check(lambda x: (x, Renamed().deleted()), t(), raises=RuntimeError)
+    error = RuntimeError if sys.version_info < (3, 12) else UnboundLocalError  # of super() with no first argument
+    check(lambda x: (x, Renamed().deleted()), t(), raises=error)
 
 
 class Picks:

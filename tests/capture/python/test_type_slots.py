@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import collections.abc
 import decimal
 import functools
 import gc
 import inspect
+import itertools
 import threading
 import types
+import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -212,3 +215,75 @@ def test_a_local_is_captured() -> None:
 def test_who_looks_through_all_objects_meets_nothing_that_raises():
     own = [o for o in gc.get_objects() if type(o).__module__ == type_slots.__name__]
     assert own and not any(isinstance(o, torch.Tensor) for o in own)
+
+
+NAMED = (
+    collections.deque(), iter(collections.deque()), collections.OrderedDict(), collections.Counter(), itertools.count(),
+    functools.partial(len), decimal.Decimal(1), types.SimpleNamespace(), typing.TypeVar("T"), Held(), 3, None, len,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NAMED, ids=lambda value: type(value).__name__)
+def test_classes_have_in_messages_the_name_that_this_python_gives_them(value: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        value @ 1
+    assert str(caught.value) == f"unsupported operand type(s) for @: {type_slots.name_in_c(type(value))!r} and 'int'"
+
+    def fn(x: torch.Tensor, own: Any) -> Any:
+        messages = []
+        for operation in (lambda: own.lacking, lambda: own @ 1, lambda: own < 1j, lambda: own()):
+            try:
+                messages.append(operation())
+            except (AttributeError, TypeError) as error:
+                messages.append(str(error))
+        return x + 1, messages
+
+    assert compile_fn(fn)(t(), value)[1] == fn(t(), value)[1]
+
+
+OUTER = typing.TypeVar("OUTER")
+
+
+def test_attributes_of_type_variables() -> None:
+    """From Python 3.12 on they have attributes of their own in a dictionary that they do not show."""
+
+    def fn(x: torch.Tensor) -> Any:
+        made = typing.TypeVar("made", bound=int)
+        return x + 1, [(v.__module__, v.__name__, hasattr(v, "__bound__"), hasattr(v, "x")) for v in (OUTER, made)]
+
+    assert compile_fn(fn)(t())[1] == fn(t())[1]
+    assert fn(t())[1][0][0] == __name__
+
+
+class Shows:
+    """Has another dictionary by the name of the one in which its attributes are."""
+
+    def __init__(self) -> None:
+        self.a = 2
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"b": 3}
+
+
+class Shadows:
+    a = 5
+    __dict__ = {"b": 3}  # type: ignore[assignment]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.a = 2
+
+
+@pytest.mark.parametrize("kind", [Shows, Shadows])
+def test_attributes_where_the_class_has_another_dict(kind: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        given = kind()
+
+        def fn(x: torch.Tensor) -> Any:
+            made = kind()
+            made.c = given.c = 4
+            return x * given.a, made.a, hasattr(given, "b"), hasattr(made, "b"), given.__dict__, vars(made)
+
+        return compile(fn)(t()), given.c
+
+    check_scenario(scenario)

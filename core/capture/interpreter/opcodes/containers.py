@@ -182,7 +182,7 @@ def map_add(vm: Any, frame: Frame, instr: Any) -> None:
 def dict_update(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
     if not hasattr(type(value), "keys"):
-        vm.raise_user(TypeError(f"{type(value).__name__!r} object is not a mapping"))
+        vm.raise_user(TypeError(f"{name_in_c(type(value))!r} object is not a mapping"))
     method(vm, frame.stack[-instr.arg], "update", value)
 
 
