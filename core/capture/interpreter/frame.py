@@ -42,7 +42,10 @@ NULL = Null()
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """Locals, cells and stack of one call. ``saved`` is the stack as it was before the instruction at ``at``."""
+    """Locals, cells and stack of one call. ``saved`` is the stack as it was before the instruction at ``at``.
+
+    ``variables``: the dictionary that ``locals()`` has given.
+    """
 
     info: CodeInfo
     globals: dict[str, Any]
@@ -58,6 +61,7 @@ class Frame:
     after: After = After.PUSH
     instance: Any = None
     namespace: Any = None
+    variables: Any = None
     generator: Any = None
     instrs: list[Instr] = field(default_factory=list)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
-import contextlib
 import functools
 import importlib
 import importlib.util
@@ -49,7 +48,7 @@ from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch import optimizers
 from jitney.capture.torch.lazy_modules import class_asked
 from jitney.capture.torch.stand_in_attributes import python_type
-from jitney.capture.world.cells import cell_get
+from jitney.capture.world.cells import cell_get, variables
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
@@ -282,16 +281,9 @@ def _globals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @special(locals)
 def _locals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     frame = vm.frames[-1]
-    if frame.namespace is not None:
-        if frame.locals:  # from Python 3.12 on
-            raise Break("locals() in a comprehension of a class's body, or of text")
-        return frame.namespace
-    made = dict(frame.locals)
-    for name, cell in frame.cells.items():
-        with contextlib.suppress(UserRaised):
-            made[name] = cell_get(vm, cell, name)
-    order = [*frame.info.code.co_varnames, *frame.info.code.co_cellvars, *frame.info.code.co_freevars]
-    return vm.world.mark_fresh({n: made[n] for n in dict.fromkeys(order) if n in made})
+    if frame.namespace is not None and frame.locals:  # from Python 3.12 on
+        raise Break("locals() in a comprehension of a class's body, or of text")
+    return variables(vm, frame) if frame.namespace is None else frame.namespace
 
 
 @special(super)

@@ -378,6 +378,37 @@ def test_locals_and_globals_builtins() -> None:
     check(fn, t())
 
 
+def locals_twice(x: torch.Tensor) -> tuple[Any, ...]:
+    first = locals()
+    first["more"] = 5
+    second = locals()
+    return x + 1, sorted(second), first is second
+
+
+def locals_in_a_loop(x: torch.Tensor) -> tuple[Any, ...]:
+    found = []
+    for i in range(3):
+        found.append(vars())
+    return x + i, len({id(names) for names in found}), [names["i"] for names in found]
+
+
+def locals_without_one(x: torch.Tensor) -> tuple[Any, ...]:
+    one = 1
+    names = locals()
+    there = "one" in names
+    names["one"] = names["two"] = 2
+    dir()
+    again = names["one"]
+    del one
+    locals()
+    return x + again, there, again, sorted(names)
+
+
+@pytest.mark.parametrize("fn", [locals_twice, locals_in_a_loop, locals_without_one])
+def test_locals_is_one_dictionary_before_python_3_13(fn: Callable[..., Any]) -> None:
+    check(fn, t(), graphs=1)
+
+
 def test_exec_and_eval_break_and_work() -> None:
     check(lambda x: (eval("1 + 2"), x + eval("3 * 4")), t(), skips=None)
 
