@@ -66,7 +66,7 @@ class Partition:
             if node in self.backward and node not in have:
                 missing = [a for a in node.all_input_nodes if a not in have and a not in self.backward]
                 assert not missing, f"{node} needs {missing}, which nobody keeps"
-                assert not is_random(node) or depends_on_tangents(joint)[node], f"{node} would draw twice"
+                assert not is_random(node) or belongs_to_backward(joint)[node], f"{node} would draw twice"
 
 
 def kept_alive(saved: Iterable[fx.Node], inputs: bool = True) -> int:
@@ -75,8 +75,8 @@ def kept_alive(saved: Iterable[fx.Node], inputs: bool = True) -> int:
     return sum(bytes_of(n) for n in roots if inputs or n.op != "placeholder")
 
 
-def depends_on_tangents(joint: Joint) -> dict[fx.Node, bool]:
-    """By node: does it need a gradient that comes from outside, or an effect of the backward, whose time is then?"""
+def belongs_to_backward(joint: Joint) -> dict[fx.Node, bool]:
+    """By node: does it need a gradient that comes from outside, or what an effect of the backward gives?"""
     begin = {*joint.tangents.values(), *late_effects(joint.graph)}
     found: dict[fx.Node, bool] = {}
     for node in joint.graph.nodes:
@@ -147,7 +147,7 @@ class _Cut:
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
-        self.late = depends_on_tangents(joint)
+        self.late = belongs_to_backward(joint)
         wanted = ancestors([*joint.late, *late_effects(joint.graph)])
         self.nodes = [n for n in joint.graph.nodes if not self.late[n] and n in wanted]
         members = set(self.nodes)

@@ -139,7 +139,10 @@ def _apply(instr: Instr, stack: list[Slot], after: int) -> None:
 
 
 def _stores_own(fn: types.FunctionType, info: CodeInfo, at: int, direct: bool) -> bool:
-    """Is something new stored here, whichever way code came: a tensor, or a list to which writes go?"""
+    """Is something new stored here, whichever way code came: a tensor, or a list to which writes go?
+
+    ``direct``: the write is to what is stored, and not to an item of that, which may be older than the list it is in.
+    """
     last = info.instrs[at - 1]
     if info.instrs[at].op != "STORE_FAST" or any(instr.target == at for instr in info.instrs):  # x if flag else y
         return False

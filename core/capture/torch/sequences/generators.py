@@ -33,15 +33,16 @@ special = FunctionTable()
 
 HINT = "use the global generator, or draw outside the compiled function"
 CPU = torch.device("cpu")
-KNOWN = ("_operator", "builtins", "torch.nn.functional", "torch.functional", "math")
-OWN: set[Any] = set()
+# Modules whose functions hold no generator that they could draw with.
+KEEP_NO_GENERATOR = ("_operator", "builtins", "torch.nn.functional", "torch.functional", "math")
+OPERATIONS: set[Any] = set()  # of this file: they are given a generator's state
 STATE = torch.Generator().get_state().shape
 
 
 def _operation(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__dict__[RUNS_EAGERLY] = True
-    OWN.add(function)
+    OPERATIONS.add(function)
     return function
 
 
@@ -211,11 +212,11 @@ def _make(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _may_draw(node: fx.Node) -> bool:
     """May the operation find a generator by itself, in its state of before? The program's own code may."""
     target: Any = node.target
-    if node.op != "call_function" or "changes_state" in node.meta or target in OWN:
+    if node.op != "call_function" or "changes_state" in node.meta or target in OPERATIONS:
         return False
     if isinstance(target, torch_private.OPERATOR_CLASSES):
         return getattr(target, "namespace", "") not in ("aten", "prims")
-    return not is_torch_op(target) and (getattr(target, "__module__", None) or "") not in KNOWN
+    return not is_torch_op(target) and (getattr(target, "__module__", None) or "") not in KEEP_NO_GENERATOR
 
 
 def written(vm: Interpreter, rebuild: Rebuilder) -> Iterator[tuple[Record, str]]:
