@@ -60,6 +60,9 @@ _C_CODE = (
 )  # fmt: skip
 _WITH_SELF = (types.BuiltinFunctionType, types.MethodWrapperType)
 
+SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Code that goes on where it was: an exception would end it there, and its object is of no more use."""
+
 
 class Entered(Exception):
     """Ends the program's code before it begins, where capture will start over because C code has entered it."""
@@ -218,8 +221,8 @@ class ReentryWatch:
             self.entered = self.entered or text
             if not _is_of_subclass(frame):
                 self.latest = text
-                if self.ends:  # what it does to the program's objects would be done once more
-                    raise Entered(text)
+                if self.ends and not frame.f_code.co_flags & SUSPENDS:
+                    raise Entered(text)  # what it does to the program's objects would be done once more
         return True
 
     def settle(self, *values: Any) -> None:
