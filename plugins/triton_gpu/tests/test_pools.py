@@ -24,6 +24,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "mean over the edge with a divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=5),
     "mean of big windows": lambda x: F.avg_pool2d(x, (6, 5), (2, 3), (3, 2), ceil_mode=True, count_include_pad=False),
     "mean of big windows, padded": lambda x: F.avg_pool2d(x.sigmoid(), 7, 1, 3),
+    "mean of big windows side by side": lambda x: F.avg_pool2d(x.sigmoid(), (6, 5), divisor_override=7) + 1,
     "padded": lambda x: (F.pad(x, (1, 2, 3, 0)).sigmoid(), F.pad(x * 2, (0, 1), value=3.0)),
     "cut": lambda x: (F.pad(x, (-1, 2, 0, -2)) + 1, F.pad(x, (-1, 0, -2, -1)), F.pad(x, (3, -2, -1, 1), value=2.0)),
     "padded twice": lambda x: F.pad(F.pad(x, (1, 1)), (0, 0, 2, 2), value=-1.0).sum(2),
