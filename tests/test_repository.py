@@ -81,6 +81,12 @@ def test_files_that_a_page_names_are_there(page):
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_no_page_has_both_sides_of_a_merge():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 10
+    assert [page.name for page in pages if re.search(r"^(<{7}|>{7}) ", page.read_text(), re.M)] == []
+
+
 def test_the_changelog_has_a_section_for_this_version():
     text = (ROOT / "CHANGELOG.md").read_text()
     sections = re.findall(r"^## \[(.+?)\]", text, re.M)

@@ -10,7 +10,7 @@ import torch
 from jitney_lowering.ir import SORT, Scan, ref
 from jitney_triton_gpu.emit.direction import BackwardScan
 from jitney_triton_gpu.emit.reduce import Reduction
-from jitney_triton_gpu.emit.spaces import Arrangement, Axis
+from jitney_triton_gpu.emit.spaces import Arrangement, Axis, column_or_line
 from jitney_triton_gpu.emit.writer import Register, Writer
 
 
@@ -34,8 +34,7 @@ class Prefix:
             start = self.made.start
             if arrangement.of_rows is not None:
                 rows = writer.tile[1 if arrangement.across else 0].symbol
-                shape = arrangement.of_rows.replace("None", "1").replace(":", rows)
-                start = f"tl.broadcast_to({start}, {shape})"
+                start = f"tl.broadcast_to({start}, {column_or_line(arrangement.of_rows, rows)})"
             writer.line(f"{self.carry} = {start}")
 
     def step(self, writer: Writer, axis: Axis) -> None:

@@ -52,6 +52,11 @@ class Axis:
         return shown if at == 0 else f"{shown} % {text(var.size, spell)}"
 
 
+def column_or_line(subscript: str, symbol: str) -> str:
+    """The shape of an axis' numbers, which a subscript such as ``[:, None]`` puts along one of two dimensions."""
+    return subscript.replace("None", "1").replace(":", symbol)
+
+
 @dataclass(frozen=True)
 class Arrangement:
     """The dimensions of a tile of rows and their elements.

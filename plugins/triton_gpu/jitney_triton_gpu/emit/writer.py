@@ -17,7 +17,7 @@ from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position,
 from jitney_triton_gpu.emit.dtypes import NAMES, literal
 from jitney_triton_gpu.emit.indices import text
 from jitney_triton_gpu.emit.scalars import ROUGH, SHARED, SPELLINGS, Spelling, cast, rounded
-from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.spaces import Axis, column_or_line
 
 ATOMICS = {"sum": "add", "max": "max", "min": "min"}
 Axes = frozenset[str]  # names of the axes along which something differs
@@ -128,8 +128,7 @@ class Writer:
     def shape(self) -> str:
         """The shape of the tile; before its rows have elements, it is a column, or a line of what lies across."""
         if len(self.tile) == 1 and self.tile[0].name in self.subscripts:
-            subscript = self.subscripts[self.tile[0].name]
-            return subscript.replace("None", "1").replace(":", self.tile[0].symbol)
+            return column_or_line(self.subscripts[self.tile[0].name], self.tile[0].symbol)
         return f"[{', '.join(axis.symbol for axis in self.tile)}]"
 
     # ------------------------------------------------------------------ indices
