@@ -4,7 +4,7 @@ Values are made of operations, a ``Program`` of steps that fill buffers, a ``Ker
 """
 
 from jitney_lowering.ir import index_width
-from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.canonical import canonical, placed
 from jitney_lowering.ir.float8 import FLOAT8_KINDS, Float8, float8_code
 from jitney_lowering.ir.forwarding import forward_stores
 from jitney_lowering.ir.kernel import (
@@ -117,6 +117,7 @@ __all__ = [
     "load",
     "masked",
     "matrix_product_of",
+    "placed",
     "position",
     "put",
     "rebuild",

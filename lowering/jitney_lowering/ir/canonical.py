@@ -1,16 +1,17 @@
-"""Kernels that differ in names only are one: twelve layers of a model need the code of one layer."""
+"""Kernels that differ only in names, and in where they begin, are one: twelve layers or steps need the code of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jitney_lowering.index import Index, Var
+from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Scatter, Statement, Store
 from jitney_lowering.ir.values import Load, Put, Ref, Value, rebuild, ref, walk
 
 _CANONICAL = "_canonical"  # where a kernel keeps what it was found to be
+_PLACED = "_placed"
 
 
 def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
@@ -27,6 +28,56 @@ def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
 def is_canonical(kernel: Kernel, plain: Kernel, names: tuple[str, ...]) -> None:
     """This is what ``canonical`` gives for a kernel: it is the copy of one of which it is known, with other buffers."""
     kernel.__dict__[_CANONICAL] = plain, names
+
+
+def placed(kernel: Kernel, alignment: int, fixed: frozenset[str] = frozenset()) -> tuple[Kernel, dict[str, int]]:
+    """The kernel as if each buffer began where it first reads or writes it, and how many elements later that is.
+
+    Kernels that do the same to other rows of a buffer, such as a step's, are equal then.
+
+    Args:
+        kernel: as ``canonical`` gives it.
+        alignment: in bytes, of where a buffer may be said to begin.
+        fixed: buffers that begin where they do.
+    """
+    known: dict[frozenset[str], tuple[Kernel, dict[str, int]]] = kernel.__dict__.setdefault(_PLACED, {})
+    if fixed not in known:
+        begins: dict[str, int] = {}
+        for name, at in _places(kernel):
+            if name in kernel.buffers and name not in fixed:
+                begins[name] = min(begins.get(name, at), at)
+        steps = {name: max(1, alignment // kernel.buffers[name].itemsize) for name in begins}
+        later = {name: at - at % steps[name] for name, at in begins.items() if at >= steps[name]}
+        known[fixed] = (_moved(kernel, later) if later else kernel, later)
+    return known[fixed]
+
+
+def _places(kernel: Kernel) -> Iterator[tuple[str, int]]:
+    """Buffers as they are mentioned, and the constant part of where."""
+    for nest in (*kernel.body, *kernel.finish):
+        for statement in nest.statements:
+            for value in walk(statement.value):
+                if isinstance(value, (Load, Put)):
+                    yield value.buffer, value.index.constant
+            if isinstance(statement, (Store, Accumulate)):
+                yield statement.buffer, statement.index.constant
+
+
+def _moved(kernel: Kernel, later: Mapping[str, int]) -> Kernel:
+    """The kernel with buffers that begin so many elements later."""
+    places = {name: (name, index(-at)) for name, at in later.items()}
+    memo: dict[Any, Value] = {}
+
+    def statement(old: Statement) -> Statement:
+        value = rebuild(old.value, memo=memo, places=places)
+        if isinstance(old, (Store, Accumulate)):
+            return replace(old, value=value, index=old.index - later.get(old.buffer, 0))
+        return replace(old, value=value)
+
+    def nests(old: tuple[Nest, ...]) -> tuple[Nest, ...]:
+        return tuple(Nest(nest.loops, tuple(map(statement, nest.statements))) for nest in old)
+
+    return replace(kernel, body=nests(kernel.body), finish=nests(kernel.finish))
 
 
 class _Renaming:

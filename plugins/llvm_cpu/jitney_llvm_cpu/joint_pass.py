@@ -10,7 +10,7 @@ from jitney_llvm_cpu.onednn.filter_order import filters_as_images
 from jitney_llvm_cpu.onednn.matrices import products_of_pixels
 from jitney_llvm_cpu.onednn.subsampling import of_pixels_read
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, recompute_norm_results
+from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, join_products, recompute_norm_results
 
 
 def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
@@ -22,6 +22,7 @@ def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
         of_pixels_read(graph)
         filters_as_images(graph)
         depthwise_gradients(graph)
+    join_products(graph)
     recompute_norm_results(graph)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, recompute_norm_results
+from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, join_products, recompute_norm_results
 from jitney_triton_gpu.device import DEVICE_TYPES
 from jitney_triton_gpu.options import TritonGpuOptions
 
@@ -32,6 +32,7 @@ def joint_pass(graph: fx.Graph, options: TritonGpuOptions) -> None:
     if options.layout_optimization and torch.backends.cudnn.enabled:
         for device_type in DEVICE_TYPES:
             channels_last(graph, device_type, _worth, READING)
+    join_products(graph)
     recompute_norm_results(graph)
 
 

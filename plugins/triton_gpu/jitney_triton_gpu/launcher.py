@@ -13,7 +13,7 @@ from jitney.backends.devices import raw_stream
 from jitney.cache.store import DiskCache, cache_folder
 from jitney_lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney_lowering.index import Size, index
-from jitney_lowering.ir import Buffer, Extern, Program, canonical, index_width
+from jitney_lowering.ir import Buffer, Extern, Program, canonical, index_width, placed
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, too_large
 from jitney_triton_gpu.emit import emit, short_name
@@ -32,6 +32,7 @@ from triton.language.extra import libdevice
 from jitney_triton_gpu import helpers
 """
 ALIGNMENT = 256  # bytes, as of memory from CUDA
+ALIGNED = 16  # bytes: where vectors may begin
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,12 @@ class Launcher:
         return [f"if {wrapper.size(n)} > {index_width.NARROW}: {wrapper.constant(too_large)}()" for n in symbolic]
 
     def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
-        unit, buffers = self._unit(kernel)
+        unit, buffers, later = self._unit(kernel)
         lines: list[str] = []
         places = self._workspaces(unit, wrapper, lines)
         for entry, function in zip(unit.entries, unit.code.functions, strict=True):
             self.kernels.setdefault(entry, []).append(kernel)
-            given = [self._given(p, buffers, places, wrapper) for p in function.parameters]
+            given = [self._given(p, buffers, later, places, wrapper) for p in function.parameters]
             stream = [] if INTERPRETED else ["stream"]
             lines.append(f"{entry}({', '.join([wrapper.size(function.programs), *stream, *given])})")
         return lines
@@ -138,21 +139,34 @@ class Launcher:
             self.work = max(self.work, used)
         return places
 
-    def _given(self, parameter: Parameter, buffers: dict[str, str], places: dict[str, str], wrapper: Wrapper) -> str:
+    def _given(
+        self,
+        parameter: Parameter,
+        buffers: Mapping[str, str],
+        later: Mapping[str, int],
+        places: Mapping[str, str],
+        wrapper: Wrapper,
+    ) -> str:
         if isinstance(parameter.of, Size):
             return wrapper.size(parameter.of)
         if parameter.kind == "workspace":
             return places[parameter.name]
-        name = buffers[parameter.of]
-        return wrapper.tensor(name) if INTERPRETED else wrapper.pointer(name)
+        name, skipped = buffers[parameter.of], later.get(parameter.of, 0)
+        if INTERPRETED:
+            tensor = wrapper.tensor(name)
+            return f"_as_strided({tensor}, (1, ), (1, ), {tensor}.storage_offset() + {skipped})" if skipped else tensor
+        pointer = wrapper.pointer(name)
+        itemsize = self.schedule.program.buffers[name].dtype.itemsize
+        return f"{pointer} + {skipped * itemsize}" if skipped else pointer
 
-    def _unit(self, kernel: Kernel) -> tuple[Unit, dict[str, str]]:
-        """The code of a kernel, and its buffers by the names that they have there."""
-        shape, names = canonical(kernel)
+    def _unit(self, kernel: Kernel) -> tuple[Unit, dict[str, str], dict[str, int]]:
+        """The code of a kernel, its buffers by the names that they have there, the elements that it skips of each."""
+        plain, names = canonical(kernel)
         buffers = {f"b{n}": name for n, name in enumerate(names)}
         wide = index_width.is_wide(kernel, self.schedule.program)
         own = {name: mine for mine, name in buffers.items()}
         replaced = {own[old]: own[new] for old, new in self._replaced(kernel).items() if old in own}
+        shape, later = placed(plain, ALIGNED, frozenset((*replaced, *replaced.values())))
         key = (shape, wide, frozenset(replaced.items()))
         unit = self.units.get(key)
         if unit is None:
@@ -167,7 +181,7 @@ class Launcher:
             self.units[key] = unit
             self.functions |= dict(zip(entries, code.functions, strict=True))
             self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
-        return unit, buffers
+        return unit, buffers, later
 
     def _tuning(self, make: Make, kernel: Kernel, buffers: dict[str, str]) -> Tuning:
         """Block sizes; the usual ones where sizes change from call to call, or nobody asked for others."""

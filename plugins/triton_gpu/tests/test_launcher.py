@@ -106,3 +106,29 @@ def test_what_is_overwritten_is_kept_beside_sums_over_rows(
         fn(*leaves).square().sum().backward()
         found.append([leaf.grad for leaf in leaves])
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("width", [8, 6], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_steps_that_read_other_rows_share_their_kernels(
+    width: int, train: bool, compiled_functions: list[Function], device: torch.device
+) -> None:
+    """Where each step's rows begin is an argument; where no vector may begin the rest is a part of the code."""
+    weight = torch.randn(width, width, device=device)
+
+    def steps(x: torch.Tensor) -> torch.Tensor:
+        h, results = x[0], []
+        for t in range(1, x.size(0)):
+            h = torch.tanh(x[t] + h @ weight)
+            results.append(h)
+        return torch.stack(results)
+
+    x = torch.randn(9, 3, width, device=device)
+    outcomes = []
+    for run in (steps, jitney.compile(steps, backend="triton_gpu", fullgraph=True, dynamic=False)):
+        given = x.clone().requires_grad_(train)
+        result = run(given)
+        outcomes.append([result, *(torch.autograd.grad(result.square().sum(), given) if train else ())])
+    torch.testing.assert_close(outcomes[1], outcomes[0], rtol=1e-4, atol=1e-5)
+    if not train:
+        assert len(compiled_functions) == (2 if width == 8 else 3)

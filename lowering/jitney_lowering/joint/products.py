@@ -1,0 +1,367 @@
+"""Products of matrices that have an operand in common, or are added up, as one product of larger matrices.
+
+Recurrent networks written by hand multiply a few rows by the same weights at each step, and their backward adds up a
+gradient of the weights for each step. Libraries are slow at such products, and each is a call: what is known of all
+steps beforehand (what goes into a layer, unlike its own state) is multiplied at once, and a sum of products is a
+product of longer rows.
+
+    a0 @ w, a1 @ w, ...        the rows of cat([a0, a1, ...]) @ w
+    a0 @ b0 + a1 @ b1 + ...    cat([a0, a1, ...], 1) @ cat([b0, b1, ...])
+    a0.sum(0) + a1.sum(0) ...  cat([a0, a1, ...]).sum(0)
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.torch_compat.stand_ins.tensor_iterator import hint
+from jitney_lowering.graph_nodes import is_strided
+from jitney_lowering.joint.writer import Writer
+from jitney_lowering.rules.views import VIEWS
+
+aten = torch.ops.aten
+MM, ADDMM, SUM = aten.mm.default, aten.addmm.default, aten.sum.dim_IntList
+ROWS = 1024
+"""Of a product that is joined to others: with more, libraries use all of a chip."""
+MOST_ROWS = 16_384
+"""Of products that are joined: all their results are in memory at once."""
+SUMMED = 1024
+"""Elements that a product adds up, at most, in the place of a sum of products: errors grow with their number's root."""
+EXACT = (torch.float32, torch.float64)
+"""Where a sum is not rounded to fewer bits than it is added up with: else one sum is not the sum of rounded sums."""
+TRANSPOSED: dict[Any, tuple[Any, ...]] = {
+    aten.t.default: ((),),
+    aten.transpose.int: ((0, 1), (1, 0)),
+    aten.permute.default: (([1, 0],),),
+}
+
+
+def join_products(graph: fx.Graph) -> None:
+    """Join products of matrices.
+
+    Args:
+        graph: functional ATen operators, each with its FakeTensor in ``meta["val"]``. It is changed; its nodes are in
+            another order where joined products need it.
+    """
+    _cancel_transposes(graph)
+    order = _Order(graph)
+    stacks = _Stacks()
+    for join in (_join_sums_of_products, _join_sums_of_rows, _join_rows):
+        join(graph, order, stacks)
+
+
+class _Order:
+    """Where products and sums of rows are in a joint graph.
+
+    A backward may be asked for a part of its gradients: by some tangents only, or up to an intermediate result, whose
+    gradient is an ``alias``. What is joined needs the same of them.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.parts: dict[fx.Node, Hashable] = {}
+        self.places: dict[fx.Node, int] = {}
+        ways: dict[fx.Node, int] = {}
+        for at, node in enumerate(graph.nodes):
+            phase = node.meta.get("phase")
+            way = 0
+            for argument in node.all_input_nodes:
+                way |= ways[argument]
+            if phase == "backward" and (node.op == "placeholder" or node.target is aten.alias.default):
+                way |= 1 << at
+            ways[node] = way
+            if node.target in (MM, ADDMM, SUM) and all(is_strided(n.meta["val"]) for n in node.all_input_nodes):
+                self.parts[node] = (phase, node.meta.get("checkpoint"), way)
+                self.places[node] = -at if phase == "backward" else at  # steps are gone back there
+
+    def part(self, node: fx.Node) -> Hashable:
+        """The half of the graph, what of it is computed again together, and by which ways gradients come."""
+        return self.parts[node]
+
+    def of(self, node: fx.Node, *targets: Any) -> bool:
+        """Is it one of these operators, and may be joined to others?"""
+        return node in self.parts and node.target in targets
+
+    def sorted(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
+        """In the order of the program's steps."""
+        return sorted(nodes, key=self.places.__getitem__)
+
+
+class _Stacks:
+    """Matrices below each other; what is read by several products is made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[fx.Node, ...], fx.Node] = {}
+
+    def __call__(self, write: Writer, matrices: Sequence[Any]) -> fx.Node:
+        """The node of these."""
+        key = tuple(matrices)
+        if key not in self.made:
+            self.made[key] = _stack(write, key)
+        return self.made[key]
+
+
+def _stack(write: Writer, matrices: tuple[fx.Node, ...]) -> fx.Node:
+    """Steps of one tensor are read as such."""
+    steps = [_step(matrix) for matrix in matrices]
+    first = steps[0]
+    if first is None or steps != [(first[0], first[1], first[2] + at) for at in range(len(steps))]:
+        return write(aten.cat.default, [*matrices], 0)
+    source, dim, begin = first
+    part = write(aten.slice.Tensor, source, dim, begin, begin + len(steps))
+    if dim:
+        part = write(aten.permute.default, part, [1, 0, 2])
+    whole = write(aten.clone.default, part, memory_format=torch.contiguous_format)
+    return write(aten.view.default, whole, [-1, matrices[0].meta["val"].shape[1]])
+
+
+def _step(matrix: Any) -> tuple[fx.Node, int, int] | None:
+    """The tensor of three dimensions of which this is a step, along the first or the second, and which."""
+    if matrix.target is aten.select.int:
+        source, dim, at = matrix.args
+    elif matrix.target is operator.getitem and matrix.args[0].target is aten.unbind.int:
+        (source, dim), at = (*matrix.args[0].args, 0)[:2], matrix.args[1]
+    else:
+        return None
+    value = source.meta["val"]
+    if value.dim() != 3 or not isinstance(value.shape[2], int) or not isinstance(at, int) or at < 0:
+        return None
+    return (source, dim % 3, at) if dim % 3 < 2 else None
+
+
+# --- Rows by the same matrix -------------------------------------------------------------------------------------
+
+
+def _join_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
+    """Join products of as many rows by the same matrix, whose results get the same addend."""
+    groups: dict[Hashable, list[fx.Node]] = defaultdict(list)
+    for node in graph.nodes:
+        if not order.of(node, MM, ADDMM):
+            continue
+        left, right = node.args[-2:]
+        addend = node.args[0] if node.target is ADDMM else None
+        rows, columns = node.meta["val"].shape
+        if not 0 < hint(rows) <= ROWS or not isinstance(columns, int):
+            continue
+        if addend is None or addend.meta["val"].dim() < 2:
+            options = tuple(sorted(node.kwargs.items()))
+            groups[_value(addend), _value(right), _shape(left), options, order.part(node)].append(node)
+    for products in groups.values():
+        runs = _independent(graph, order, products) if len(products) > 1 else []
+        for several in runs:
+            _join_run(graph, several, stacks)
+        if runs:
+            _sort(graph)
+
+
+def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) -> list[Sequence[fx.Node]]:
+    """Several of the products each, of which none is made of another one."""
+    among = frozenset(products)
+    made_of: dict[fx.Node, int] = {}  # the products on the longest way to a node
+    levels: dict[int, list[fx.Node]] = defaultdict(list)
+    for node in graph.nodes:
+        level = max((made_of[argument] for argument in node.all_input_nodes), default=0)
+        if node in among:
+            levels[level].append(node)
+        made_of[node] = level + (node in among)
+    most = MOST_ROWS // hint(products[0].meta["val"].shape[0])
+    return [run for several in levels.values() for run in _runs(order.sorted(several), most) if len(run) > 1]
+
+
+def _join_run(graph: fx.Graph, products: Sequence[fx.Node], stacks: _Stacks) -> None:
+    last = products[-1]
+    write = Writer(graph, last)
+    joined = stacks(write, [product.args[-2] for product in products])
+    whole = write(last.target, *last.args[:-2], joined, last.args[-1], **last.kwargs)
+    rows = write(aten.view.default, whole, [len(products), -1, last.meta["val"].shape[1]])
+    for at, product in enumerate(products):
+        product.replace_all_uses_with(write(aten.select.int, rows, 0, at))
+        graph.erase_node(product)
+
+
+# --- Sums --------------------------------------------------------------------------------------------------------
+
+
+def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
+    """Join products whose results are only added up."""
+
+    def key(leaf: fx.Node) -> Hashable:
+        if not order.of(leaf, MM):
+            return None
+        left, right = leaf.args
+        rows, columns = leaf.meta["val"].shape
+        inner = right.meta["val"].shape[0]  # type: ignore[union-attr]
+        if not 0 < 2 * hint(inner) <= SUMMED or hint(inner) > min(hint(rows), hint(columns)):
+            return None  # the operands would take more memory than the results
+        return (_shape(left), _shape(right), _untransposed(left) is None, order.part(leaf))
+
+    def join(products: Sequence[fx.Node]) -> None:
+        products = order.sorted(products)
+        write = Writer(graph, products[0])
+        inner = hint(products[0].args[1].meta["val"].shape[0])  # type: ignore[union-attr]
+        sums = []
+        for run in _runs(products, SUMMED // inner):
+            lefts: list[Any] = [product.args[0] for product in run]
+            turned = [_untransposed(left) for left in lefts]
+            turn = None not in turned
+            left = write(aten.t.default, stacks(write, turned)) if turn else write(aten.cat.default, lefts, 1)
+            sums.append(write(MM, left, stacks(write, [product.args[1] for product in run])))
+        _replace(graph, products, sums)
+
+    _join_leaves(graph, 2, key, join)
+
+
+def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
+    """Join sums of the rows of matrices, if these are only added up."""
+
+    def key(leaf: fx.Node) -> Hashable:
+        total = _sum_of_rows(leaf)
+        if total is None or not order.of(total, SUM):
+            return None
+        return (_shape(total.args[0]), order.part(total))
+
+    def join(leaves: Sequence[fx.Node]) -> None:
+        totals = {total: leaf for leaf in leaves if (total := _sum_of_rows(leaf)) is not None}
+        ordered = order.sorted([*totals])
+        write = Writer(graph, ordered[0])
+        joined = write(SUM, stacks(write, [total.args[0] for total in ordered]), [0])
+        _replace(graph, [totals[total] for total in ordered], [joined])
+
+    _join_leaves(graph, 1, key, join)
+
+
+def _sum_of_rows(node: fx.Node) -> fx.Node | None:
+    """The sum along the first dimension of a matrix whose elements these are."""
+    total: Any = node.args[0] if node.target is aten.view.default else node
+    if total.target is not SUM or total.kwargs or len(total.users) != 1 or list(total.args[1]) != [0]:
+        return None
+    value = total.args[0].meta["val"]
+    return total if value.dim() == 2 and 0 < hint(value.shape[0]) <= ROWS else None
+
+
+def _join_leaves(
+    graph: fx.Graph, dims: int, key: Callable[[fx.Node], Hashable], join: Callable[[Sequence[fx.Node]], None]
+) -> None:
+    """Join what is added up and has the same key; None is no key."""
+    joined = False
+    for root in graph.find_nodes(op="call_function", target=aten.add.Tensor):
+        if not _is_sum(root, dims) or _is_part(root, dims):
+            continue
+        groups: dict[Hashable, list[fx.Node]] = defaultdict(list)
+        for leaf in _leaves(root, dims):
+            groups[key(leaf)].append(leaf)
+        for found, leaves in groups.items():
+            if found is not None and len(leaves) > 1:
+                join(leaves)
+                joined = True
+    if joined:
+        _sort(graph)
+
+
+def _replace(graph: fx.Graph, leaves: Sequence[fx.Node], sums: Sequence[fx.Node]) -> None:
+    """Sums in the place of as many leaves; the others are not added any more."""
+    for leaf, total in zip(leaves, sums, strict=False):
+        leaf.replace_all_uses_with(total)
+    for leaf in leaves[len(sums) :]:
+        (addition,) = leaf.users
+        (other,) = (argument for argument in addition.args if argument is not leaf)
+        addition.replace_all_uses_with(other)  # type: ignore[arg-type]
+        graph.erase_node(addition)
+
+
+def _leaves(root: fx.Node, dims: int) -> list[fx.Node]:
+    """What is added up and read by nothing else."""
+    leaves: list[fx.Node] = []
+    waiting = [root]
+    while waiting:
+        for argument in waiting.pop().args:
+            assert isinstance(argument, fx.Node)
+            if len(argument.users) == 1:
+                (waiting if _is_sum(argument, dims) else leaves).append(argument)
+    return leaves
+
+
+def _is_part(node: fx.Node, dims: int) -> bool:
+    """Is the sum a part of another one, and nothing else?"""
+    return len(node.users) == 1 and _is_sum(next(iter(node.users)), dims)
+
+
+def _is_sum(node: fx.Node, dims: int) -> bool:
+    """Is it the sum of two tensors of so many dimensions, and of one shape and type?"""
+    if node.target is not aten.add.Tensor or node.kwargs.get("alpha", 1) != 1 or node.args[0] is node.args[1]:
+        return False
+    result = node.meta["val"]
+    same = all(_shape(argument) == _shape(node) for argument in node.args)
+    return same and result.dim() == dims and result.dtype in EXACT
+
+
+# --- All ---------------------------------------------------------------------------------------------------------
+
+
+def _cancel_transposes(graph: fx.Graph) -> None:
+    """What is transposed twice, as autograd does with gradients of weights, is what it was."""
+    for node in graph.nodes:
+        turned = _untransposed(node)
+        plain = None if turned is None else _untransposed(turned)
+        if turned is not None and plain is not None:
+            node.replace_all_uses_with(plain)
+            graph.erase_node(node)
+            if not turned.users:
+                graph.erase_node(turned)
+
+
+def _untransposed(node: Any) -> fx.Node | None:
+    """The matrix that this is the transpose of, if an operator says so."""
+    if tuple(node.args[1:]) not in TRANSPOSED.get(node.target, ()):
+        return None
+    source: fx.Node = node.args[0]
+    return source if source.meta["val"].dim() == 2 else None
+
+
+def _runs(nodes: Sequence[fx.Node], most: int) -> Iterator[Sequence[fx.Node]]:
+    """Runs of at most so many nodes."""
+    for at in range(0, len(nodes), max(1, most)):
+        yield nodes[at : at + max(1, most)]
+
+
+def _value(argument: Any) -> Hashable:
+    """Equal for nodes that give the same, as far as they are views of a node or have its elements in another type."""
+    if isinstance(argument, (list, tuple)):
+        return tuple(map(_value, argument))
+    if isinstance(argument, fx.Node) and (argument.target in VIEWS or argument.target is aten._to_copy.default):
+        return (argument.target, _value(argument.args), tuple(sorted(argument.kwargs.items())))
+    return argument
+
+
+def _shape(node: Any) -> Hashable:
+    """Of a tensor; symbolic sizes are equal if they are spelled alike: nothing is guarded by asking."""
+    value = node.meta["val"] if isinstance(node, fx.Node) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    return (tuple(s if isinstance(s, int) else str(s) for s in value.shape), value.dtype, value.device)
+
+
+def _sort(graph: fx.Graph) -> None:
+    """Put nodes before those that read them, and change their order no further than that."""
+    done: set[fx.Node] = set()
+    order: list[fx.Node] = []
+    for node in graph.nodes:
+        waiting = [node]
+        while waiting:
+            latest = waiting[-1]
+            missing = [argument for argument in latest.all_input_nodes if argument not in done]
+            if missing:
+                waiting += reversed(missing)
+                continue
+            waiting.pop()
+            if latest not in done:
+                done.add(latest)
+                order.append(latest)
+    for before, node in itertools.pairwise(order):
+        before.append(node)
