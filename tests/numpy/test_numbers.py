@@ -110,3 +110,14 @@ def test_numbers_of_numpy_in_a_tuple_of_sizes() -> None:
         return x.reshape((rows, columns)), torch.zeros([columns, rows]), x.reshape(tuple(np.array([2, 3])))
 
     check(f, torch.arange(6.0), graphs=1)
+
+
+def test_functions_of_math_that_take_ints_take_those_of_numpy() -> None:
+    def f(x: torch.Tensor, n: int) -> Any:
+        number = np.int64(n) * 2
+        try:
+            return x * math.gcd(number, 6), math.lcm(number, 4), math.comb(number, 2), math.isqrt(number)
+        except TypeError as error:
+            return str(error)
+
+    check(f, torch.ones(2), 3, graphs=1)

@@ -158,9 +158,11 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         target = BINARY[symbol.rstrip("=")]
         made = put_off(vm, target, a, b)
         if made is None:
-            fixed = type(a) not in REAL or type(b) not in REAL or _may_leave_int64(vm, target, a, b)
+            fixed = type(a) not in REAL or type(b) not in REAL or vm.symbols.may_leave_int64(target, a, b)
             if fixed or vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
                 a, b = specialise(a), specialise(b)
+            elif target is operator.pow and type(a) in (int, torch.SymInt) and type(b) is torch.SymInt:
+                return _power(vm, a, b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
         number = a.number()
@@ -231,15 +233,15 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     return _unsupported(vm, symbol, a, b)
 
 
-def _may_leave_int64(vm: Interpreter, target: Any, a: Any, b: Any) -> bool:
-    """Does a power or a shift of symbols come near to where torch's own arithmetic on them ends?"""
-    if target not in (operator.lshift, operator.pow) or torch.SymInt not in (type(a), type(b)):
-        return False
-    left, right = map(vm.symbols.scalars.hint, (a, b))
-    if type(left) is not int or type(right) is not int:
-        return False
-    bits = abs(left).bit_length()
-    return not 0 <= right <= 62 or (bits * right if target is operator.pow else bits + right) > 62
+def _power(vm: Interpreter, base: Any, exponent: torch.SymInt) -> Any:
+    """``base ** exponent`` of ints. Of a base that may be negative, or zero, torch cannot say how large the power is.
+
+    It recurses without end. So a negative number's power has its sign apart, a changing base a constant exponent.
+    """
+    if type(base) is torch.SymInt or base == 0:
+        return vm.native(operator.pow, *exact(base, specialise(exponent)))
+    size = vm.native(operator.pow, abs(base), exponent)
+    return size if base > 0 else size * (1 - 2 * (exponent % 2))
 
 
 def _times(vm: Interpreter, scalar: Array) -> Any:
@@ -523,7 +525,7 @@ def _only_one(value: Any) -> bool:
 
 # What operator.add and its like stand for.
 OPERATOR_FUNCTIONS: dict[int, Callable[[Any, Any, Any], Any]] = {}
-for _symbol, _fn in BINARY.items():
+for _symbol, _fn in (*BINARY.items(), ("**", pow)):
     OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: binary(vm, symbol, a, b), _symbol)
 for _symbol, _fn in COMPARE.items():
     OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: compare(vm, symbol, a, b), _symbol)
