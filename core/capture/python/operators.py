@@ -22,6 +22,7 @@ from jitney.capture.python.c_boundary import (
     DEEP,
     PLAIN,
     SYMBOLIC,
+    beside_symbols,
     check_elements,
     compared_in_python,
     constant_key,
@@ -77,6 +78,7 @@ UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~
 
 
 # Numbers that symbols may be beside in arithmetic.
+LOGIC = (operator.and_, operator.or_, operator.xor)
 REAL = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -156,6 +158,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         b = specialise(b) if type(b) in SYMBOLIC else b
     if type(a) in PLAIN and type(b) in PLAIN:
         target = BINARY[symbol.rstrip("=")]
+        if target not in LOGIC or not {type(a), type(b)} <= {bool, torch.SymBool}:
+            a, b = (specialise(v) if type(v) is torch.SymBool else v for v in (a, b))  # symbols know no int of it
         made = put_off(vm, target, a, b)
         if made is None:
             fixed = type(a) not in REAL or type(b) not in REAL or vm.symbols.may_leave_int64(target, a, b)
@@ -278,26 +282,13 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
     base = symbol.rstrip("=")
     left, right = _operand(vm, a), printable(expose(vm, b)) if isinstance(a, (str, bytes)) else _operand(vm, b)
-    left, right = _beside_symbols(left, right)
+    left, right = beside_symbols(left, right)
     try:
         return vm.native(BINARY[base], left, right)
     except UserRaised as raised:
         if type(raised.value) is not TypeError or UNSUPPORTED.fullmatch(str(raised.value)) is None:
             raise
     return _unsupported(vm, symbol, a, b)
-
-
-def _beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands of C code: a symbol beside a number that is no plain one (of an IntEnum) is a constant."""
-    if type(a) in SYMBOLIC and not _takes_symbols(b):
-        return specialise(a), b
-    if type(b) in SYMBOLIC and not _takes_symbols(a):
-        return a, specialise(b)
-    return a, b
-
-
-def _takes_symbols(value: Any) -> bool:
-    return type(value) in PLAIN or type(value) in STAND_INS or type(value) is Array
 
 
 def _has_symbol_and_other(*sequences: Any) -> bool:
@@ -402,7 +393,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
         if isinstance(a, dict) and isinstance(b, dict):
             return vm.native(COMPARE[symbol], printable(expose(vm, a)), printable(expose(vm, b)))
-        return vm.native(COMPARE[symbol], *_beside_symbols(expose(vm, a), expose(vm, b)))
+        return vm.native(COMPARE[symbol], *beside_symbols(expose(vm, a), expose(vm, b)))
     if vm.witness is not None and vm.witness.settles:
         vm.witness.settle(a, b)
     first = [(forward, a, b), (reflected, b, a)]
