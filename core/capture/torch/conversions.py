@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import torch
 
 from jitney.capture.interpreter.code import only_raises
@@ -27,6 +28,7 @@ READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__"}
 UNREAD = object()
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}  # Python's classes
 MAKERS = {torch.tensor: 0, torch.as_tensor: 0, torch.Tensor.new_tensor: 1}  # how many arguments come before the data
+OF_DATA = {**MAKERS, torch.asarray: 0}  # what reads a dtype off the data
 CHECKED = "a tensor's value is not what the program takes it for"  # begins the text of a check that fails
 MOST = 64  # numbers that one call reads
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -292,6 +294,15 @@ def made_of_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if own:
         kwargs = {"dtype": args[0].dtype, "device": args[0].device} | {k: v for k, v in kwargs.items() if v is not None}
     return of_data(*args[own:], **kwargs)
+
+
+def with_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    """Its keyword arguments in the graph, which has NumPy's numbers as Python's: what dtype they had is said there."""
+    if func not in OF_DATA or kwargs.get("dtype") is not None:
+        return kwargs
+    data = args[OF_DATA[func]] if len(args) > OF_DATA[func] else kwargs.get("data", kwargs.get("obj"))
+    has_own = any(type(leaf) in ARRAYS or isinstance(leaf, np.generic) for leaf in _leaves(data))
+    return {**kwargs, "dtype": result.dtype} if has_own else kwargs
 
 
 def of_data(data: Any, dtype: torch.dtype | None = None, device: Any = None, requires_grad: bool = False) -> Any:
