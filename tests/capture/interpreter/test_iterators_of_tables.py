@@ -153,3 +153,49 @@ def test_two_iterators_given_as_arguments_may_be_one() -> None:
         return [str(called(one, other, torch.zeros(1))), str(called(same, same, torch.zeros(1)))]
 
     assert outcomes(jitney.compile(fn, backend="eager")) == outcomes(fn)
+
+
+class Item:
+    """Hashed by its address."""
+
+
+def through_tensors(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    for tensor in {t for t in tensors}:  # noqa: C416
+        jitney.graph_break()
+        out.append(tensor)
+    return tensors[0] + 1
+
+
+def through_numbered_tensors(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    for _, tensor in enumerate(set(tensors)):
+        jitney.graph_break()
+        out.append(tensor)
+    return tensors[0] + 1
+
+
+def through_a_generator(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    for tensor in (t for t in frozenset(tensors)):
+        jitney.graph_break()
+        out.append(tensor)
+    return tensors[0] + 1
+
+
+def through_objects(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    items = {Item(): t for t in tensors}
+    for item in set(items):
+        jitney.graph_break()
+        out.append(items[item])
+    return tensors[0] + 1
+
+
+@pytest.mark.parametrize("fn", [through_tensors, through_numbered_tensors, through_a_generator, through_objects])
+def test_each_item_of_a_set_made_inside_once(fn: Callable[..., Any]) -> None:
+    alive: list[Any] = []
+    for number in range(8):  # addresses decide on the order
+        tensors = []
+        for i in range(5):
+            alive.append([torch.zeros(1) for _ in range((i * 7 + number * 3) % 5)])
+            tensors.append(torch.ones(2))
+        compiled, out = jitney.compile(fn, backend="eager"), list[Any]()
+        compiled(tensors, out)
+        assert sorted(map(id, out)) == sorted(map(id, tensors))
