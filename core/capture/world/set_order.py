@@ -43,6 +43,7 @@ OPERATORS = {"ior", "ixor"}  # in the module operator; their left operand is cha
 MERGING = ("update", "symmetric_difference_update")  # their order depends on the tables of both
 JOINED = (set, frozenset, list, tuple)
 NEVER = -1
+BY_ADDRESS: Any = object.__hash__
 HINT = "sort it, or keep the items in a dictionary"
 
 
@@ -152,7 +153,7 @@ def _adds(name: str, operands: Sequence[Any]) -> bool:
 
 def moves(value: Set) -> bool:
     """Has a set that the frame made another order when it is rebuilt: are items' hashes their addresses?"""
-    return len(value) > 1 and any(is_stand_in(item) or type(item).__hash__ is object.__hash__ for item in value)
+    return len(value) > 1 and any(is_stand_in(item) or type(item).__hash__ is BY_ADDRESS for item in value)
 
 
 def set_in_order(items: Sequence[Any], size: int) -> set[Any] | None:
