@@ -224,9 +224,9 @@ class Tracer(TorchFunctionMode):
             read = conversions.read(self, name, args)
             if read is not conversions.UNREAD:
                 return read
-        if func in conversions.MAKERS and conversions.needs_graph(func, args):
-            with self:
-                return conversions.made_of_data(func, args, kwargs)
+        otherwise = conversions.in_other_terms(self, func, name, args, kwargs)
+        if otherwise is not conversions.UNREAD:
+            return otherwise
         if metadata.OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {metadata.OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
