@@ -102,6 +102,9 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
         NotSplit: it wrote to a tensor some of whose elements are in one place, or are those that it read by another
             view, or ``out=`` gave another size to a tensor that somebody else may see.
     """
+    if node.target is operator.getitem and isinstance(args[0], (list, tuple)):
+        yield  # of several results one
+        return
     given = list(tensors((args, kwargs)))
     spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
     assigns = node.target in (operator.setitem, "__setitem__")
