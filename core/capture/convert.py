@@ -34,6 +34,7 @@ from jitney.capture.torch import lazy_modules
 from jitney.capture.torch.classes import torch_function
 from jitney.capture.torch.stand_in_attributes import drop_gradients
 from jitney.capture.torch.symbols import asks_for_data_sizes
+from jitney.capture.whole_calls import step_of_call
 from jitney.capture.world import late_warnings
 from jitney.capture.world.size_changes import size_changes
 from jitney.config import config
@@ -337,6 +338,9 @@ def _stop(vm: Loop, reason: Break) -> events.GraphBreak:
     if known is not None and known.user_stack:
         stack = known.user_stack
     torch_function.refuse_open(vm, reason.reason)
+    whole = step_of_call(vm)
+    if whole is not None:
+        raise Restart(whole, reason.reason, reason.hint, stack)
     undone = vm.nesting or vm.steps != frame.step or vm.tracer.op_count != vm.nodes_before
     asked_for = known is not None and known.is_at(frame.info.code, frame.at)  # then the instruction has not begun
     if undone or (not asked_for and _takes_iterator(vm, frame)):

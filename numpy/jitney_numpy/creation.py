@@ -310,9 +310,9 @@ def _tensor_of(fn: Any, copies: bool) -> Any:
         if not holds_array([*given, *named.values()]):
             return vm.native(fn, *given, **named)
         (value,) = given
-        if set(named) - {"dtype"} or type(value) is not Array or value.scalar:
+        if set(named) - {"dtype", "device"} or type(value) is not Array or value.scalar:
             raise Break(f"torch.{fn.__name__} of an array with more than a dtype", "use torch.from_numpy(x).to(...)")
-        place = innermost()
+        place = innermost() if named.get("device") is None else torch.device(named["device"])
         tensor = value.tensor.clone() if copies or place.type != "cpu" else to_tensor(value)
         if tensor.device != place:
             tensor = tensor.to(place)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from helpers import observe
 
 import jitney
 from jitney._util.negative_powers import as_a_call
@@ -37,6 +39,29 @@ def test_a_negative_number_is_raised_to_a_power(program: Callable[..., Any], bac
     for n in (2, 4, 3, 5, 2):
         x = torch.arange(1.0, n + 2)
         torch.testing.assert_close(compiled(x, n), program(x, n))
+
+
+COMPARED: dict[str, Callable[[int], Any]] = {
+    "a sign": lambda n: 5 if (-1) ** n > 0 else 6,
+    "a term": lambda n: sorted([3 * (-2) ** (n + 1), 1]),
+    "by the builtin": lambda n: pow(-1, n) == 1,
+    "a power of what changes": lambda n: (n - 3) ** n > 2,
+    "a power of zero": lambda n: 0**n == 0,
+    "as text": lambda n: f"{(-1) ** n}",
+}
+
+
+@pytest.mark.parametrize("power", COMPARED.values(), ids=COMPARED)
+def test_powers_are_compared(power: Callable[[int], Any], caplog: pytest.LogCaptureFixture) -> None:
+    def program(x: torch.Tensor, n: int) -> Any:
+        return x * n, power(n)
+
+    with observe() as seen:
+        compiled = jitney.compile(program, backend="eager")
+        for n in (2, 3, 4, 5, 2):
+            assert compiled(torch.ones(2), n)[1] == program(torch.ones(2), n)[1]
+    assert not seen.breaks + seen.skips
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]  # torch warns where it cannot tell
 
 
 def test_only_negative_numbers_are_calls() -> None:

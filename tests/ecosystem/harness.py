@@ -226,3 +226,18 @@ def difference(expected: Any, found: Any, tolerance: float) -> str:
 def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A copy of a module's parameters and buffers."""
     return {name: copy.deepcopy(value.detach()) for name, value in module.state_dict().items()}
+
+
+def trained(compiler: Compiler, model: torch.nn.Module, make: Any, loss_of: Any, steps: int = 3) -> Outcome:
+    """A few steps of SGD: losses, and the parameters after them."""
+    compiled = compiler(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        inputs = make()
+        loss = loss_of(compiled(*inputs))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return Outcome((losses, state_of(model)), lambda: loss_of(compiled(*inputs)).backward())

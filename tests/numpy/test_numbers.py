@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import check_scenario, observe
+from helpers import check, check_scenario, observe
 
 import jitney
 
@@ -78,3 +78,46 @@ def test_many_values_do_not_compile_for_ever() -> None:
             a = np.array([k, k, k / 2])
             torch.testing.assert_close(compiled(torch.ones(2), a), branch(torch.ones(2), a))
     assert len(seen.graphs) < 20
+
+
+MADE = [
+    lambda: np.float64(1.5),
+    lambda: np.sqrt(2.0),
+    lambda: np.int32(2) * 2,
+    lambda: np.float16(0.5),
+    lambda: np.sqrt(np.bool_(True)),
+    lambda: np.float32(1) * np.float64(2),
+]
+DATA = [
+    lambda v: (torch.tensor(v), torch.tensor([v, 1]), torch.tensor([[v], [v]]), torch.tensor(data=v)),
+    lambda v: (torch.as_tensor(v), torch.as_tensor([v]), torch.asarray(v), torch.asarray(obj=[v, v])),
+    lambda v: (torch.tensor(v, dtype=torch.float64), torch.as_tensor(v, dtype=torch.half), torch.tensor(v, dtype=None)),
+    lambda v: (torch.ones(2).new_tensor(v), torch.ones(2).new_tensor([v]), torch.stack([torch.tensor(v)] * 2)),
+]
+
+
+@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("data", DATA)
+def test_tensors_of_numbers_that_the_frame_makes_have_their_dtype(
+    make: Callable[[], Any], data: Callable[[Any], Any]
+) -> None:
+    check(lambda x: (x, *data(make())), torch.ones(2), graphs=1)
+
+
+def test_numbers_of_numpy_in_a_tuple_of_sizes() -> None:
+    def f(x: torch.Tensor) -> Any:
+        rows, columns = np.array([3, 2])
+        return x.reshape((rows, columns)), torch.zeros([columns, rows]), x.reshape(tuple(np.array([2, 3])))
+
+    check(f, torch.arange(6.0), graphs=1)
+
+
+def test_functions_of_math_that_take_ints_take_those_of_numpy() -> None:
+    def f(x: torch.Tensor, n: int) -> Any:
+        number = np.int64(n) * 2
+        try:
+            return x * math.gcd(number, 6), math.lcm(number, 4), math.comb(number, 2), math.isqrt(number)
+        except TypeError as error:
+            return str(error)
+
+    check(f, torch.ones(2), 3, graphs=1)

@@ -542,3 +542,15 @@ def test_ranges_are_sequences_of_numbers(backend: str) -> None:
         for ours, numpys in zip(compiled(np.ones(3), n), fn(np.ones(3), n), strict=True):
             assert ours.dtype == numpys.dtype and ours.strides == numpys.strides
             np.testing.assert_array_equal(ours, numpys)
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor])
+def test_a_tensor_of_an_array_on_a_device(make: Callable[..., torch.Tensor]) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        rows = np.arange(6).reshape(2, 3) * 2
+        made = make(rows, device=x.device, dtype=torch.float32)
+        kept = make(rows, device="cpu")
+        rows[0, 0] = 9  # as_tensor shares memory with it
+        return x + made, kept, rows
+
+    check(fn, torch.ones(2, 3), graphs=1, breaks=0)

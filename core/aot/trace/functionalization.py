@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import operator
 from collections import Counter
@@ -101,20 +102,26 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
         NotSplit: it wrote to a tensor some of whose elements are in one place, or are those that it read by another
             view, or ``out=`` gave another size to a tensor that somebody else may see.
     """
+    if node.target is operator.getitem and isinstance(args[0], (list, tuple)):
+        yield  # of several results one
+        return
     given = list(tensors((args, kwargs)))
     spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
     assigns = node.target in (operator.setitem, "__setitem__")
     if any(_reads_what_it_writes(*pair) for pair in _written_across(node, args, kwargs)):
         raise NotSplit("a write to a tensor whose memory the same operation reads elsewhere")
-    related = _assigned(*args) if assigns else _related(given)
+    assigned = _assigned(*args) if assigns else None
+    related = [] if assigns else _related(given)
     outs = [(v, v.shape) for v in tensors(kwargs.get("out"))]
     listed = _listed_twice(node, given)
     yield
     if any(unwrapped(v) is not before for v, before in spread):
         raise NotSplit("a write to a tensor some of whose elements share memory")
-    for v, before, place, other in related:
-        if unwrapped(v) is not before and _meet(place, other):
-            raise NotSplit("a write to elements that the same operation reads by another view")
+    pairs = [pair for group in related for pair in _written_views(group)]
+    if assigned is not None and unwrapped(assigned[0]) is not assigned[1]:
+        pairs.append(assigned[2:])
+    if any(_meet(*pair) for pair in pairs):
+        raise NotSplit("a write to elements that the same operation reads by another view")
     if any(unwrapped(v) is not before for v, before in listed):
         raise NotSplit("a write to tensors of a list that share memory with others of its lists")
     for v, size in outs:
@@ -200,29 +207,29 @@ def _reads_what_it_writes(target: Any, others: Any) -> bool:
     )
 
 
-def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, Any, Any]]:
-    """As ``_related``, for ``target[subscript] = value``: where that part of the target is."""
+def _assigned(target: Any, subscript: Any, value: Any) -> tuple[Any, Any, Any, Any] | None:
+    """For ``target[subscript] = value``: the target, what it stands for now, and where that part and the value are."""
     if not is_wrapped(target) or not is_wrapped(value) or storage_of(target) != storage_of(value):
-        return []
+        return None
     if not _is_basic(subscript):  # a copy: nothing that could tell where it is
-        return []
+        return None
     before, given = unwrapped(target), unwrapped(value)  # either may be made anew for that: part of the graph
     with paused(), torch_private.without_modes(), torch.no_grad():
-        return [(target, before, before[subscript], given)]
+        return (target, before, before[subscript], given)
 
 
-def _related(given: Sequence[Any]) -> list[tuple[Any, Any, Any, Any]]:
-    """Pairs of different views of one memory: the first, what it stands for now, and where both are."""
-    groups: dict[int, list[Any]] = {}
+def _related(given: Sequence[Any]) -> list[list[tuple[Any, Any]]]:
+    """Different views of one memory, with what each stands for now; for each memory of several."""
+    groups: dict[int, dict[int, tuple[Any, Any]]] = {}
     for value in given:
-        groups.setdefault(storage_of(value), []).append(value)
-    return [
-        (one, unwrapped(one), unwrapped(one), unwrapped(other))
-        for group in groups.values()
-        for at, one in enumerate(group)
-        for other in group[:at]
-        if other is not one
-    ]
+        groups.setdefault(storage_of(value), {})[id(value)] = (value, unwrapped(value))
+    return [[*group.values()] for group in groups.values() if len(group) > 1]
+
+
+def _written_views(group: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Where the views of one memory were, two at a time, if it has been written to: all views are made again then."""
+    if any(unwrapped(value) is not before for value, before in group):
+        yield from itertools.combinations((before for _, before in group), 2)
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides and offset, as they were when captured

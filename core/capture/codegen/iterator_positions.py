@@ -70,7 +70,7 @@ def _move(world: World, real: Any, copy: Any, taken: int, needs: Needs) -> Move:
         return parts(real)[1] - parts(copy)[1] - taken, None, ()
     if type(real) in FORMS:
         needs.table = True
-        (owner, before), (going, now) = parts(real), parts(copy)
+        (owner, *_, before), (going, *_, now) = parts(real), parts(copy)
         if owner is None:  # it was at its end before
             return 0, None, ()
         return (0, END, ()) if going is None else (now - before - taken, None, ())

@@ -21,6 +21,8 @@ from jitney.capture.interpreter.iterators import (
 )
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.world.record import Record
+from jitney.capture.world.set_order import HINT as ORDER_HINT
+from jitney.capture.world.set_order import moves
 
 NAME = re.compile(r"\b_r\d+\b")
 _od: Any = collections.OrderedDict()
@@ -103,6 +105,10 @@ def _over_table(rebuild: Lines, value: Any, owner: Any, passed: int) -> str:
     form = form_of(value, owner, passed)
     if form is None:
         raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break")
+    if passed and isinstance(owner, set | frozenset) and id(owner) not in rebuild.owners and moves(owner):
+        raise GiveUp(
+            "a set of tensors or new objects, whose order is another one each time, is gone through", ORDER_HINT
+        )
     view, backwards = form
     text = f"{rebuild.constant(table_iterator)}({rebuild.expr(owner)}, {view!r}, {backwards}, {passed})"
     return rebuild.assign(value, text, _written_anew(rebuild, (owner,)))

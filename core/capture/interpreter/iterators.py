@@ -41,20 +41,25 @@ FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
     type(iter(set())): (("__iter__", False),),
     type(iter(_od)): tuple((view, way) for view in ("keys", "values", "items") for way in (False, True)),
 }
-LEAVES |= {kind for kind, forms in FORMS.items() if len(forms) == 1}
+SEVERAL = {kind for kind, forms in FORMS.items() if len(forms) > 1}
+LEAVES |= FORMS.keys()
 HINT = "make the iterator inside the compiled function"
 
 
 def parts(iterator: Any) -> tuple[Any, ...]:
     """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too.
 
-    Of a view, the dictionary alone. Of a range what is left of it, and how many numbers these are: from Python 3.12 on
-    nothing else is known, and there is no position to go to.
+    Of a view, the dictionary alone. Where the class does not tell which view an iterator goes through, and which way,
+    that comes before the position, or None if nobody knows. Of a range what is left of it, and how many numbers these
+    are: from Python 3.12 on nothing else is known, and there is no position to go to.
     """
     if type(iterator) in VIEWS:
         return tuple(r for r in gc.get_referents(iterator) if isinstance(r, dict))
     if type(iterator) in FORMS:
-        return of_table(iterator)
+        owner, passed = of_table(iterator)
+        if type(iterator) not in SEVERAL:
+            return owner, passed
+        return owner, None if owner is None else form_of(iterator, owner, passed), passed
     if type(iterator) is COUNT:  # its text says it, if it counts in plain numbers; Python 3.14 has no __reduce__ of it
         try:
             found = ast.literal_eval(repr(iterator).removeprefix("count"))
@@ -167,7 +172,7 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     if type(iterator) is enumerate:
         return enumerate(_inner(vm, found[0], base.item(0)), position)
     if type(iterator) in FORMS:
-        return _copy_of_table(vm, iterator, found, base.item(0))
+        return _copy_of_table(vm, iterator, found, base)
     if type(iterator) is RANGE:
         return iter(world.wrap(found[0], base.item(0)))
     items = world.wrap(found[0], base.item(0))
@@ -182,19 +187,25 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     return made
 
 
-def _copy_of_table(vm: Interpreter, iterator: Any, found: tuple[Any, ...], source: Source) -> Any:
+def _copy_of_table(vm: Interpreter, iterator: Any, found: tuple[Any, ...], base: Source) -> Any:
     """A copy of an iterator over a dictionary or set: over what capture has of that."""
     world = vm.world
-    owner, passed = found
-    record = world.record_of(world.wrap(owner, source))
+    owner, *told, passed = found
+    for form in told:
+        world.guard(base.item(1), "equals", form)
+    form = told[0] if told else FORMS[type(iterator)][0]
+    record = world.record_of(world.wrap(owner, base.item(0)))
     if record is None:
         return iter(())
+    if form is None:
+        raise Break("an iterator from outside goes through a dictionary in a way that it does not tell", HINT)
     content = world.content(record)
     if isinstance(content, set | frozenset):
         world.set_orders.read(content)
     if not same_objects(list(content), list(record.original)):
         raise Break("an iterator from outside goes through what the frame has changed", HINT)
-    return table_iterator(content, *FORMS[type(iterator)][0], passed)
+    view, backwards = form
+    return table_iterator(content, view, backwards, passed)
 
 
 def _inner(vm: Interpreter, iterator: Any, source: Source) -> Any:

@@ -145,15 +145,20 @@ class Array:
 
     @classmethod
     def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [*args, *(kwargs or {}).values()]
-        if all(type(a) is not cls or a.scalar for a in given):
-            numbers = [_for_torch(a.number()) if type(a) is cls else a for a in given]
-            if all(n is not None or a is None for n, a in zip(numbers, given, strict=True)):
-                return func(*numbers[: len(args)], **dict(zip(kwargs or {}, numbers[len(args) :], strict=True)))
-        raise Break(
-            f"{getattr(func, '__name__', 'a function')} of torch is called with an array",
-            "use torch.from_numpy, or a function of NumPy",
-        )
+        def number(value: Any) -> Any:
+            if type(value) in (list, tuple):  # of sizes, for one
+                return type(value)(map(number, value))
+            if type(value) is not cls:
+                return value
+            found = value.number() if value.scalar else None
+            if found is None:
+                raise Break(
+                    f"{getattr(func, '__name__', 'a function')} of torch is called with an array",
+                    "use torch.from_numpy, or a function of NumPy",
+                )
+            return _for_torch(found)
+
+        return func(*map(number, args), **{name: number(value) for name, value in (kwargs or {}).items()})
 
     @_Slot
     def __getitem__(self, key: Any) -> Any:

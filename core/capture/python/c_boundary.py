@@ -159,6 +159,19 @@ def specialise(value: Any) -> Any:
         raise Break("a number read from a tensor, or drawn at random, is needed before the graph has run") from None
 
 
+def beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands of C code: a symbol beside a number that is no plain one (of an IntEnum) is a constant."""
+    if type(a) in SYMBOLIC and not _takes_symbols(b):
+        return specialise(a), b
+    if type(b) in SYMBOLIC and not _takes_symbols(a):
+        return a, specialise(b)
+    return a, b
+
+
+def _takes_symbols(value: Any) -> bool:
+    return type(value) in PLAIN or type(value) in STAND_INS or type(value) is Array
+
+
 def constant_key(key: Any) -> Any:
     """A key of a dictionary or set as the constant that it is in this capture, sizes of tensors too."""
     if type(key) is torch.Size or (type(key) is tuple and torch.Size in map(type, key)):

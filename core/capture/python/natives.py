@@ -86,12 +86,12 @@ for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fr
             itertools.tee, os.fspath, sys.intern, *OF_BYTES):  # fmt: skip
     PURE[id(_fn)] = _fn
 CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "mro"}
-ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd,
+ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum,
                              itertools.tee)}  # fmt: skip
 COMPARING = {id(f) for f in (max, min, sorted)}
 PRINTING = {id(f) for f in (repr, ascii, format, hash)}
 KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)} | {
-    id(f) for f in (sum, max, min, abs, math.prod, functools.reduce, pow)
+    id(f) for f in (sum, max, min, abs, math.prod, functools.reduce)
 }
 
 
@@ -139,7 +139,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         return vm.native(operator.floordiv, *args), vm.native(operator.mod, *args)
     at = _iterated_argument(fn, args)
     seen = [expose(vm, a) for a in args] if at is None else [held(vm, a) if i == at else a for i, a in enumerate(args)]
-    if key in KEEP_SYMBOLS and (fn is not pow or len(args) == 2):
+    if key in KEEP_SYMBOLS:
         call_args = seen
         if fn not in (max, min) or not all(map(vm.symbols.scalars.compares, call_args)):
             call_args = list(exact(*call_args))

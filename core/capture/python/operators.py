@@ -22,6 +22,7 @@ from jitney.capture.python.c_boundary import (
     DEEP,
     PLAIN,
     SYMBOLIC,
+    beside_symbols,
     check_elements,
     compared_in_python,
     constant_key,
@@ -77,6 +78,7 @@ UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~
 
 
 # Numbers that symbols may be beside in arithmetic.
+LOGIC = (operator.and_, operator.or_, operator.xor)
 REAL = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -156,11 +158,15 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         b = specialise(b) if type(b) in SYMBOLIC else b
     if type(a) in PLAIN and type(b) in PLAIN:
         target = BINARY[symbol.rstrip("=")]
+        if target not in LOGIC or not {type(a), type(b)} <= {bool, torch.SymBool}:
+            a, b = (specialise(v) if type(v) is torch.SymBool else v for v in (a, b))  # symbols know no int of it
         made = put_off(vm, target, a, b)
         if made is None:
-            fixed = type(a) not in REAL or type(b) not in REAL or _may_leave_int64(vm, target, a, b)
+            fixed = type(a) not in REAL or type(b) not in REAL or vm.symbols.may_leave_int64(target, a, b)
             if fixed or vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
                 a, b = specialise(a), specialise(b)
+            elif target is operator.pow and type(a) in (int, torch.SymInt) and type(b) is torch.SymInt:
+                return _power(vm, a, b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
         number = a.number()
@@ -231,15 +237,15 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     return _unsupported(vm, symbol, a, b)
 
 
-def _may_leave_int64(vm: Interpreter, target: Any, a: Any, b: Any) -> bool:
-    """Does a power or a shift of symbols come near to where torch's own arithmetic on them ends?"""
-    if target not in (operator.lshift, operator.pow) or torch.SymInt not in (type(a), type(b)):
-        return False
-    left, right = map(vm.symbols.scalars.hint, (a, b))
-    if type(left) is not int or type(right) is not int:
-        return False
-    bits = abs(left).bit_length()
-    return not 0 <= right <= 62 or (bits * right if target is operator.pow else bits + right) > 62
+def _power(vm: Interpreter, base: Any, exponent: torch.SymInt) -> Any:
+    """``base ** exponent`` of ints. Of a base that may be negative, or zero, torch cannot say how large the power is.
+
+    It recurses without end. So a negative number's power has its sign apart, a changing base a constant exponent.
+    """
+    if type(base) is torch.SymInt or base == 0:
+        return vm.native(operator.pow, *exact(base, specialise(exponent)))
+    size = vm.native(operator.pow, abs(base), exponent)
+    return size if base > 0 else size * (1 - 2 * (exponent % 2))
 
 
 def _times(vm: Interpreter, scalar: Array) -> Any:
@@ -276,26 +282,13 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
     base = symbol.rstrip("=")
     left, right = _operand(vm, a), printable(expose(vm, b)) if isinstance(a, (str, bytes)) else _operand(vm, b)
-    left, right = _beside_symbols(left, right)
+    left, right = beside_symbols(left, right)
     try:
         return vm.native(BINARY[base], left, right)
     except UserRaised as raised:
         if type(raised.value) is not TypeError or UNSUPPORTED.fullmatch(str(raised.value)) is None:
             raise
     return _unsupported(vm, symbol, a, b)
-
-
-def _beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands of C code: a symbol beside a number that is no plain one (of an IntEnum) is a constant."""
-    if type(a) in SYMBOLIC and not _takes_symbols(b):
-        return specialise(a), b
-    if type(b) in SYMBOLIC and not _takes_symbols(a):
-        return a, specialise(b)
-    return a, b
-
-
-def _takes_symbols(value: Any) -> bool:
-    return type(value) in PLAIN or type(value) in STAND_INS or type(value) is Array
 
 
 def _has_symbol_and_other(*sequences: Any) -> bool:
@@ -400,7 +393,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
         if isinstance(a, dict) and isinstance(b, dict):
             return vm.native(COMPARE[symbol], printable(expose(vm, a)), printable(expose(vm, b)))
-        return vm.native(COMPARE[symbol], *_beside_symbols(expose(vm, a), expose(vm, b)))
+        return vm.native(COMPARE[symbol], *beside_symbols(expose(vm, a), expose(vm, b)))
     if vm.witness is not None and vm.witness.settles:
         vm.witness.settle(a, b)
     first = [(forward, a, b), (reflected, b, a)]
@@ -523,7 +516,7 @@ def _only_one(value: Any) -> bool:
 
 # What operator.add and its like stand for.
 OPERATOR_FUNCTIONS: dict[int, Callable[[Any, Any, Any], Any]] = {}
-for _symbol, _fn in BINARY.items():
+for _symbol, _fn in (*BINARY.items(), ("**", pow)):
     OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: binary(vm, symbol, a, b), _symbol)
 for _symbol, _fn in COMPARE.items():
     OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: compare(vm, symbol, a, b), _symbol)

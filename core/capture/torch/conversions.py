@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import torch
 
 from jitney.capture.interpreter.code import only_raises
@@ -27,6 +28,7 @@ READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__"}
 UNREAD = object()
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}  # Python's classes
 MAKERS = {torch.tensor: 0, torch.as_tensor: 0, torch.Tensor.new_tensor: 1}  # how many arguments come before the data
+OF_DATA = {**MAKERS, torch.asarray: 0}  # what reads a dtype off the data
 CHECKED = "a tensor's value is not what the program takes it for"  # begins the text of a check that fails
 MOST = 64  # numbers that one call reads
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -62,6 +64,51 @@ def _number(tracer: Any, value: Any) -> Any:
     if is_stand_in(value) and is_float(value):
         return tracer.symbols.read(tracer.node_of(value), tracer.graph)
     return value
+
+
+def in_other_terms(tracer: Any, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operation gives that the graph has by other ones; ``UNREAD`` where it has this one."""
+    if func in MAKERS and needs_graph(func, args):
+        with tracer:
+            return made_of_data(func, args, kwargs)
+    if name == "where" and not kwargs and len(args) == 3:
+        at = 1 if func is torch.Tensor.where else 0
+        if is_stand_in(args[at]) and args[at].dtype is torch.uint8:  # eager converts it, torch's stand-ins refuse it
+            with tracer:
+                return func(*args[:at], args[at].to(torch.bool), *args[at + 1 :])
+    if kwargs or name not in ("__getitem__", "nonzero", "masked_select"):
+        return UNREAD
+    return _in_known_places(tracer, name, args)
+
+
+def _in_known_places(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """What a mask of constants selects: how many places these are is known, and the graph looks for so many."""
+    if name == "nonzero":
+        count = _count(tracer, args[0]) if len(args) == 1 else None
+        if count is None:
+            return UNREAD
+        with tracer:
+            return torch.nonzero_static(args[0], size=count)
+    keys = args[1] if type(args[1]) is tuple else (args[1],)
+    if name == "masked_select" and not (is_stand_in(args[1]) and args[1].shape == args[0].shape):
+        return UNREAD
+    counts = [_count(tracer, key) if is_stand_in(key) and key.dtype is torch.bool else None for key in keys]
+    if all(count is None for count in counts):
+        return UNREAD
+    with tracer:
+        places: list[Any] = []
+        for key, count in zip(keys, counts, strict=True):
+            places += [key] if count is None else torch.nonzero_static(key, size=count).unbind(1)
+        return args[0][tuple(places)]
+
+
+def _count(tracer: Any, tensor: Any) -> int | None:
+    """How many elements of a tensor of constants are not zero; None if nobody knows."""
+    known = constant_of(tracer, tensor) if is_stand_in(tensor) and tensor.dim() else None
+    if known is None:
+        return None
+    with torch_private.without_modes():
+        return int(torch.count_nonzero(known))
 
 
 # ------------------------------------------------------------------ reading
@@ -292,6 +339,15 @@ def made_of_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if own:
         kwargs = {"dtype": args[0].dtype, "device": args[0].device} | {k: v for k, v in kwargs.items() if v is not None}
     return of_data(*args[own:], **kwargs)
+
+
+def with_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    """Its keyword arguments in the graph, which has NumPy's numbers as Python's: what dtype they had is said there."""
+    if func not in OF_DATA or kwargs.get("dtype") is not None:
+        return kwargs
+    data = args[OF_DATA[func]] if len(args) > OF_DATA[func] else kwargs.get("data", kwargs.get("obj"))
+    has_own = any(type(leaf) in ARRAYS or isinstance(leaf, np.generic) for leaf in _leaves(data))
+    return {**kwargs, "dtype": result.dtype} if has_own else kwargs
 
 
 def of_data(data: Any, dtype: torch.dtype | None = None, device: Any = None, requires_grad: bool = False) -> Any:

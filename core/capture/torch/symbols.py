@@ -363,6 +363,16 @@ class Symbols:
         parts = [self.text(s, name) if isinstance(s, torch.SymInt) else str(s) for s in strides]
         return f"({', '.join(parts)},)"
 
+    def may_leave_int64(self, target: Any, a: Any, b: Any) -> bool:
+        """Does a power or a shift of symbols come near to where torch's own arithmetic on them ends?"""
+        if target not in (operator.lshift, operator.pow) or torch.SymInt not in (type(a), type(b)):
+            return False
+        left, right = map(self.scalars.hint, (a, b))
+        if type(left) is not int or type(right) is not int:
+            return False
+        bits = abs(left).bit_length()
+        return not 0 <= right <= 62 or (bits * right if target is operator.pow else bits + right) > 62
+
 
 class Inner(torch.autograd.Function):
     """An inner node of an autograd graph: no leaf, no view, so that the program may write to it as to the real one."""

@@ -224,9 +224,9 @@ class Tracer(TorchFunctionMode):
             read = conversions.read(self, name, args)
             if read is not conversions.UNREAD:
                 return read
-        if func in conversions.MAKERS and conversions.needs_graph(func, args):
-            with self:
-                return conversions.made_of_data(func, args, kwargs)
+        otherwise = conversions.in_other_terms(self, func, name, args, kwargs)
+        if otherwise is not conversions.UNREAD:
+            return otherwise
         if metadata.OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {metadata.OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
@@ -340,8 +340,8 @@ class Tracer(TorchFunctionMode):
         if self.rules.modes:
             raise Break(f"{function_name(func)} does not ask the torch function mode", wrappers.HINT)
         target, call_args, kind = self._target(func, args)
-        mapped = self._map(call_args)
-        node = self.graph.create_node(kind, negative_powers.as_a_call(target, mapped), mapped, self._map(kwargs))
+        mapped, named = self._map(call_args), self._map(conversions.with_dtype(func, args, kwargs, result))
+        node = self.graph.create_node(kind, negative_powers.as_a_call(target, mapped), mapped, named)
         node.meta.update(self.symbols.fake_mode.sized_meta(), example_value=result, user_stack=self.origin())
         if self.region is not None:
             node.meta["checkpoint"] = self.region

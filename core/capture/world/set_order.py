@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jitney.capture.interpreter.signals import Break, Restart
+from jitney.capture.kinds import is_stand_in
 
 Set = set[Any] | frozenset[Any]
 Chain = tuple[int, tuple[Any, ...]]  # what places cost, and they: the last, and the chain of those before
@@ -42,6 +43,7 @@ OPERATORS = {"ior", "ixor"}  # in the module operator; their left operand is cha
 MERGING = ("update", "symmetric_difference_update")  # their order depends on the tables of both
 JOINED = (set, frozenset, list, tuple)
 NEVER = -1
+BY_ADDRESS: Any = object.__hash__
 HINT = "sort it, or keep the items in a dictionary"
 
 
@@ -147,6 +149,11 @@ def _adds(name: str, operands: Sequence[Any]) -> bool:
         left, right = sets if name == "sub" else sets[::-1]
         return len(left) // 4 <= len(right)
     return name in ("and_", "__and__", "intersection")
+
+
+def moves(value: Set) -> bool:
+    """Has a set that the frame made another order when it is rebuilt: are items' hashes their addresses?"""
+    return len(value) > 1 and any(is_stand_in(item) or type(item).__hash__ is BY_ADDRESS for item in value)
 
 
 def set_in_order(items: Sequence[Any], size: int) -> set[Any] | None:

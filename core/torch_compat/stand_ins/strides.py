@@ -450,10 +450,18 @@ for _loss in (aten.huber_loss.default, aten.soft_margin_loss.default):
     INSTEAD[_loss] = functools.partial(_in_the_inputs_dtype, _loss)
 
 
-@_rule(INSTEAD, aten._is_all_true.default, aten._is_any_true.default)
-def _one_flag(x: Any) -> Any:
-    """What distributions ask of their arguments; of symbolic sizes torch's stand-in fails where capture calls it."""
-    return x.new_empty((), dtype=torch.bool)
+@_rule(INSTEAD, aten._is_all_true.default)
+def _all_true(x: Any) -> Any:
+    """What distributions ask of their arguments; of symbolic sizes torch's stand-in fails where capture calls it.
+
+    Torch knows what constants hold, and computes with that: so this is no empty tensor.
+    """
+    return x.all()
+
+
+@_rule(INSTEAD, aten._is_any_true.default)
+def _any_true(x: Any) -> Any:
+    return x.any()
 
 
 @_rule(INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar)

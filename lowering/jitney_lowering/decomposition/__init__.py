@@ -20,6 +20,7 @@ from jitney_lowering.decomposition import norms as norms
 from jitney_lowering.decomposition import pools as pools
 from jitney_lowering.decomposition import products as products
 from jitney_lowering.decomposition import softmax as softmax
+from jitney_lowering.decomposition import windows as windows
 from jitney_lowering.decomposition.foreach import foreach
 from jitney_lowering.decomposition.orders import SELECTIONS, SORTS
 from jitney_lowering.decomposition.random import RANDOM

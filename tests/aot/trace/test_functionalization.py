@@ -11,6 +11,7 @@ from aot.view_programs import masked_write
 from helpers import compile_fn, t
 
 import jitney
+from jitney.aot.trace import functionalization
 
 
 def leaf() -> tuple[Any, ...]:
@@ -362,3 +363,18 @@ def test_a_view_that_was_written_to_has_its_strides_at_once() -> None:
         assert torch.equal(mine, theirs)
         for one, other in zip(found, wanted, strict=True):
             assert torch.equal(one, other) and one.stride() == other.stride()
+
+
+def test_many_views_of_one_memory_are_looked_at_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    def counted(value: Any, real: Any = functionalization.unwrapped) -> Any:
+        counts[-1] += 1
+        return real(value)
+
+    monkeypatch.setattr(functionalization, "unwrapped", counted)
+    for steps in (20, 80):
+        counts.append(0)
+        compiled = jitney.compile(lambda x: torch.stack([*x.unbind(0)]) * 2, backend="aot_eager", dynamic=False)
+        compiled(torch.randn(steps, 3))
+    assert counts[1] < 5 * counts[0]

@@ -95,12 +95,34 @@ def test_a_loop_over_a_dictionary_goes_on_in_graphs() -> None:
     assert report.graph_count == 2
 
 
-def test_an_iterator_over_a_dictionary_given_as_an_argument() -> None:
+def test_an_ordered_dictionarys_iterator_may_go_another_way_at_the_next_call() -> None:
+    table = collections.OrderedDict(a=1, b=2, c=3)
+    pair = (4, 4)
+    same = collections.OrderedDict([(pair, pair), (5, 5)])
+
+    def fn(it: Any, x: torch.Tensor) -> Any:
+        return x + 1, next(it), list(it)
+
+    ways: tuple[Any, ...] = (iter, lambda d: iter(d.values()), reversed, lambda d: reversed(d.items()))
+    for d in (table, same):
+        compiled = jitney.compile(fn, backend="eager")
+        for made in ways:
+            for passed in (0, 1):
+                found, wanted = made(d), made(d)
+                assert [next(found) for _ in range(passed)] == [next(wanted) for _ in range(passed)]
+                with jitney.CompileProfiler() as profile:
+                    told = outcome(compiled, found, torch.zeros(1))
+                assert str(told) == str(outcome(fn, wanted, torch.zeros(1)))
+                assert profile.graph_breaks == 0 or d is same or passed or made is not iter
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_an_iterator_over_a_dictionary_given_as_an_argument(kind: Any) -> None:
     def fn(it: Any, x: torch.Tensor) -> Any:
         return x + next(it), next(it, None)
 
     compiled = jitney.compile(fn, backend="eager")
-    table = {"a": 1, "b": 2, "c": 3}
+    table = kind(a=1, b=2, c=3)
     found, wanted = iter(table.values()), iter(table.values())
     for _ in range(3):
         assert str(outcome(compiled, found, torch.zeros(1))) == str(outcome(fn, wanted, torch.zeros(1)))
@@ -131,3 +153,49 @@ def test_two_iterators_given_as_arguments_may_be_one() -> None:
         return [str(called(one, other, torch.zeros(1))), str(called(same, same, torch.zeros(1)))]
 
     assert outcomes(jitney.compile(fn, backend="eager")) == outcomes(fn)
+
+
+class Item:
+    """Hashed by its address."""
+
+
+def through_tensors(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    for tensor in {t for t in tensors}:  # noqa: C416
+        jitney.graph_break()
+        out.append(tensor)
+    return tensors[0] + 1
+
+
+def through_numbered_tensors(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    for _, tensor in enumerate(set(tensors)):
+        jitney.graph_break()
+        out.append(tensor)
+    return tensors[0] + 1
+
+
+def through_a_generator(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    for tensor in (t for t in frozenset(tensors)):
+        jitney.graph_break()
+        out.append(tensor)
+    return tensors[0] + 1
+
+
+def through_objects(tensors: list[torch.Tensor], out: list[Any]) -> torch.Tensor:
+    items = {Item(): t for t in tensors}
+    for item in set(items):
+        jitney.graph_break()
+        out.append(items[item])
+    return tensors[0] + 1
+
+
+@pytest.mark.parametrize("fn", [through_tensors, through_numbered_tensors, through_a_generator, through_objects])
+def test_each_item_of_a_set_made_inside_once(fn: Callable[..., Any]) -> None:
+    alive: list[Any] = []
+    for number in range(8):  # addresses decide on the order
+        tensors = []
+        for i in range(5):
+            alive.append([torch.zeros(1) for _ in range((i * 7 + number * 3) % 5)])
+            tensors.append(torch.ones(2))
+        compiled, out = jitney.compile(fn, backend="eager"), list[Any]()
+        compiled(tensors, out)
+        assert sorted(map(id, out)) == sorted(map(id, tensors))

@@ -275,3 +275,23 @@ def test_the_sign_of_a_zero_is_not_lost(fn: Any, rates: tuple[float, ...]) -> No
     compiled = compile_fn(fn)
     for rate in rates:
         assert str(compiled(torch.ones(2), rate)) == str(fn(torch.ones(2), rate))
+
+
+TRUTHS = {
+    "and, or, xor": lambda v, k: (v & 1, v | 2, v ^ 3, v & k, k | v, 1 & v, ~v),
+    "of truth values": lambda v, k: (v & True, False | v, v ^ (k < 7), not v),
+    "with floats": lambda v, k: (v * 0.5, 0.5 + v, v / 2, v // 2.0, v**0.5),
+    "with ints": lambda v, k: (v + 1, k * v, -v, v << 2, k >> v, v**2, 2**v, divmod(v, 2), sum([v, v])),
+    "as numbers": lambda v, k: (int(v), float(v), [4, 5][v], "a" * v, f"{v:d}", v == 1, max(v, 0.5)),
+}
+
+
+@pytest.mark.parametrize("use", TRUTHS.values(), ids=TRUTHS)
+@pytest.mark.parametrize("ask", [lambda k: k > 4, lambda k: not k % 2, lambda k: (k > 4) & (k < 8), lambda k: k > 8.8])
+def test_the_answer_of_a_comparison_is_an_integer(ask: Any, use: Any) -> None:
+    def f(x: torch.Tensor, k: int) -> Any:
+        return x * k, use(ask(k), k)
+
+    compiled = compile_fn(f)
+    for k in (4, 5, 7, 2, 8):
+        assert repr(compiled(torch.ones(1), k)) == repr(f(torch.ones(1), k))

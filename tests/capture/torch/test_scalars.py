@@ -218,3 +218,18 @@ def test_a_number_then_a_tensor() -> None:
     compiled = compile_fn(lambda x, s: x * s)
     for s in (2, torch.ones(1), 3, torch.ones(2), 4):
         assert torch.equal(compiled(torch.ones(2), s), torch.ones(2) * s)
+
+
+def test_what_distributions_ask_of_constants_is_known() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        one = torch.distributions.Normal(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
+        return torch.distributions.LogNormal(0.0, 0.1).log_prob(x) + one.log_prob(x)
+
+    x = torch.ones(2)
+    for _ in range(10):
+        left = [torch.zeros((), dtype=torch.bool) for _ in range(200)]
+        del left  # what a stand-in without data would find in its memory
+        with jitney.CompileProfiler() as profile:
+            found = jitney.compile(fn, backend="eager")(x)
+        torch.testing.assert_close(found, fn(x))
+        assert profile.graph_breaks == 0

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as functional
 from helpers import check, check_made, t
 
+import jitney
+
 LONG = torch.tensor([1, 0])
 INDICES: dict[str, Any] = {
     "int": 1,
@@ -226,3 +228,47 @@ def test_arrays_of_numpy_as_indices() -> None:
         return y, picked, x[np.int64(1)], np.float32(3.5) * x, x / np.float64(3), torch.clamp(x, min=np.float32(0.1))
 
     check(fn, torch.linspace(-1, 1, 24).reshape(4, 6), graphs=1, breaks=0)
+
+
+def off_diagonal(x: torch.Tensor) -> Any:
+    mask = ~torch.eye(x.shape[0], dtype=torch.bool)
+    rows = x[mask].view(x.shape[0], -1)
+    return rows.sum(1), x.masked_select(mask), x[None][..., mask], x[mask[0]], mask.nonzero(), torch.nonzero(mask)[1:]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+def test_a_mask_of_constants_is_known(backend: str) -> None:
+    x, y = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+    y.data.copy_(x.data)
+    with jitney.CompileProfiler() as profile:
+        found = jitney.compile(off_diagonal, backend=backend)(x)
+    wanted = off_diagonal(y)
+    torch.testing.assert_close(found, wanted)
+    sum(part.sum() for part in found[:4]).backward()
+    sum(part.sum() for part in wanted[:4]).backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    assert profile.graph_breaks == 0
+
+
+def test_a_mask_that_is_written_to_later_is_read_before() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        mask = torch.ones(3, dtype=torch.bool)
+        first = x[mask]
+        mask[0] = False
+        return first, x[mask]
+
+    check(fn, torch.arange(3.0))
+
+
+@pytest.mark.filterwarnings("ignore:where received a uint8")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_where_takes_bytes_as_flags(backend: str) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        flags = (x > 0).to(torch.uint8) * 2
+        return torch.where(flags, x, 1.0), x.where(flags, x * 3)
+
+    x = torch.tensor([-1.0, 2.0, 3.0])
+    with jitney.CompileProfiler() as profile:
+        found = jitney.compile(fn, backend=backend)(x)
+    torch.testing.assert_close(found, fn(x))
+    assert profile.graph_breaks == 0
