@@ -7,7 +7,7 @@ product of longer rows.
 
     a0 @ w, a1 @ w, ...        the rows of cat([a0, a1, ...]) @ w
     a0 @ b0 + a1 @ b1 + ...    cat([a0, a1, ...], 1) @ cat([b0, b1, ...])
-    a0.sum(0) + a1.sum(0) ...  cat([a0, a1, ...]).sum(0)
+    a0.sum(0) + a1.sum(0) ...  cat([a0, a1, ...]).sum(0), if it is there anyway
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ from jitney_lowering.rules.views import VIEWS
 aten = torch.ops.aten
 MM, ADDMM, SUM = aten.mm.default, aten.addmm.default, aten.sum.dim_IntList
 ROWS = 1024
-"""Of a product that is joined to others: with more, libraries use all of a chip."""
-MOST_ROWS = 16_384
-"""Of products that are joined: all their results are in memory at once."""
-SUMMED = 1024
-"""Elements that a product adds up, at most, in the place of a sum of products: errors grow with their number's root."""
+"""Of products that are joined: with more, libraries use all of a chip, and all results are in memory at once. Also what
+a product adds up in the place of a sum of products: errors grow with the root of their number."""
 EXACT = (torch.float32, torch.float64)
 """Where a sum is not rounded to fewer bits than it is added up with: else one sum is not the sum of rounded sums."""
 TRANSPOSED: dict[Any, tuple[Any, ...]] = {
@@ -147,7 +144,7 @@ def _join_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
         left, right = node.args[-2:]
         addend = node.args[0] if node.target is ADDMM else None
         rows, columns = node.meta["val"].shape
-        if not 0 < hint(rows) <= ROWS or not isinstance(columns, int):
+        if not 0 < 2 * hint(rows) <= ROWS or not isinstance(columns, int):
             continue
         if addend is None or addend.meta["val"].dim() < 2:
             options = tuple(sorted(node.kwargs.items()))
@@ -170,7 +167,7 @@ def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) ->
         if node in among:
             levels[level].append(node)
         made_of[node] = level + (node in among)
-    most = MOST_ROWS // hint(products[0].meta["val"].shape[0])
+    most = ROWS // hint(products[0].meta["val"].shape[0])
     return [run for several in levels.values() for run in _runs(order.sorted(several), most) if len(run) > 1]
 
 
@@ -197,7 +194,7 @@ def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> N
         left, right = leaf.args
         rows, columns = leaf.meta["val"].shape
         inner = right.meta["val"].shape[0]  # type: ignore[union-attr]
-        if not 0 < 2 * hint(inner) <= SUMMED or hint(inner) > min(hint(rows), hint(columns)):
+        if not 0 < 2 * hint(inner) <= ROWS or hint(inner) > min(hint(rows), hint(columns)):
             return None  # the operands would take more memory than the results
         return (_shape(left), _shape(right), _untransposed(left) is None, order.part(leaf))
 
@@ -206,7 +203,7 @@ def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> N
         write = Writer(graph, products[0])
         inner = hint(products[0].args[1].meta["val"].shape[0])  # type: ignore[union-attr]
         sums = []
-        for run in _runs(products, SUMMED // inner):
+        for run in _runs(products, ROWS // inner):
             lefts: list[Any] = [product.args[0] for product in run]
             turned = [_untransposed(left) for left in lefts]
             turn = None not in turned
@@ -218,7 +215,7 @@ def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> N
 
 
 def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
-    """Join sums of the rows of matrices, if these are only added up."""
+    """Join sums of the rows of matrices that are below each other for a product, if these are only added up."""
 
     def key(leaf: fx.Node) -> Hashable:
         total = _sum_of_rows(leaf)
@@ -227,11 +224,11 @@ def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
         return (_shape(total.args[0]), order.part(total))
 
     def join(leaves: Sequence[fx.Node]) -> None:
-        totals = {total: leaf for leaf in leaves if (total := _sum_of_rows(leaf)) is not None}
-        ordered = order.sorted([*totals])
-        write = Writer(graph, ordered[0])
-        joined = write(SUM, stacks(write, [total.args[0] for total in ordered]), [0])
-        _replace(graph, [totals[total] for total in ordered], [joined])
+        of = {total.args[0]: leaf for leaf in leaves if (total := _sum_of_rows(leaf)) is not None}
+        for matrices, stack in stacks.made.items():
+            if of.keys() >= {*matrices}:
+                write = Writer(graph, of[matrices[0]])  # type: ignore[index]
+                _replace(graph, [of.pop(matrix) for matrix in matrices], [write(SUM, stack, [0])])
 
     _join_leaves(graph, 1, key, join)
 
@@ -242,7 +239,7 @@ def _sum_of_rows(node: fx.Node) -> fx.Node | None:
     if total.target is not SUM or total.kwargs or len(total.users) != 1 or list(total.args[1]) != [0]:
         return None
     value = total.args[0].meta["val"]
-    return total if value.dim() == 2 and 0 < hint(value.shape[0]) <= ROWS else None
+    return total if value.dim() == 2 else None
 
 
 def _join_leaves(

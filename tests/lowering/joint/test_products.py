@@ -185,7 +185,7 @@ def test_a_product_that_somebody_else_reads_stays_in_the_sum() -> None:
 def test_long_sums_are_several_products(monkeypatch: pytest.MonkeyPatch) -> None:
     from jitney_lowering.joint import products as joined
 
-    monkeypatch.setattr(joined, "SUMMED", 2 * ROWS)
+    monkeypatch.setattr(joined, "ROWS", 2 * ROWS)
     found = products(lambda x: sum(a.t() @ a.cos() for a in x), [steps()], train=False)
     assert found == {"inference": 3}
 
