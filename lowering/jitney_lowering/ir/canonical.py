@@ -69,7 +69,7 @@ def _moved(kernel: Kernel, later: Mapping[str, int]) -> Kernel:
     memo: dict[Any, Value] = {}
 
     def statement(old: Statement) -> Statement:
-        value = rebuild(old.value, memo=memo, places=places)
+        value: Any = rebuild(old.value, memo=memo, places=places)
         if isinstance(old, (Store, Accumulate)):
             return replace(old, value=value, index=old.index - later.get(old.buffer, 0))
         return replace(old, value=value)

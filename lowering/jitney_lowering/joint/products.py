@@ -226,8 +226,8 @@ def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
     def join(leaves: Sequence[fx.Node]) -> None:
         of = {total.args[0]: leaf for leaf in leaves if (total := _sum_of_rows(leaf)) is not None}
         for matrices, stack in stacks.made.items():
-            if of.keys() >= {*matrices}:
-                write = Writer(graph, of[matrices[0]])  # type: ignore[index]
+            if of.keys() >= {*matrices} and len({*matrices}) == len(matrices):
+                write = Writer(graph, of[matrices[0]])
                 _replace(graph, [of.pop(matrix) for matrix in matrices], [write(SUM, stack, [0])])
 
     _join_leaves(graph, 1, key, join)
@@ -270,6 +270,8 @@ def _replace(graph: fx.Graph, leaves: Sequence[fx.Node], sums: Sequence[fx.Node]
         (other,) = (argument for argument in addition.args if argument is not leaf)
         addition.replace_all_uses_with(other)  # type: ignore[arg-type]
         graph.erase_node(addition)
+    for leaf in leaves:
+        graph.erase_node(leaf)
 
 
 def _leaves(root: fx.Node, dims: int) -> list[fx.Node]:

@@ -174,6 +174,14 @@ def test_sums_of_products_beside_other_terms() -> None:
     assert products(f, [steps(), steps(1)], train=False) == {"inference": 2}
 
 
+def test_a_matrix_that_is_there_twice() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a = x[0].sin()
+        return a.t() @ y[0] + a.t() @ y[1], a.sum(0) + y[0].sum(0) + a.sum(0)
+
+    assert products(f, [steps(), steps(1)], train=False) == {"inference": 1}
+
+
 def test_a_product_that_somebody_else_reads_stays_in_the_sum() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         terms = [a.t() @ a.cos() for a in x]
