@@ -235,3 +235,21 @@ def test_chains_of_scatters_are_eagers(backend: str, keeps: bool) -> None:
         i = torch.arange(0, 128, step)[1:] - 1
         torch.testing.assert_close(compiled(given, i), fn(wanted, i))
         assert torch.equal(given, wanted)
+
+
+def test_what_is_computed_before_a_scatter_does_not_have_the_name_of_a_scan() -> None:
+    def fn(x: torch.Tensor, at: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.clone()
+        rows = torch.arange(x.size(0))
+        for step in range(3):
+            y[rows, (at + step).clamp(0, 11)] |= mask
+        covered = y.cumsum(1) > 0
+        return (covered & ~y).sum((1, 2)), covered
+
+    drawn = torch.Generator().manual_seed(0)
+    x, mask = torch.rand(20, 12, 8, generator=drawn) < 0.3, torch.rand(20, 8, generator=drawn) < 0.5
+    made = scheduled(fn, x, torch.randint(12, (20,), generator=drawn), mask)
+    written = [(name, item) for item in made.items if isinstance(item, Kernel) for name in item.writes]
+    assert len({name for name, _ in written}) == len(written)
+    for name, item in written:
+        assert item.buffers[name] is made.program.buffers[name].dtype

@@ -14,7 +14,7 @@ All arithmetic is of mathematical integers; ``//`` and ``%`` round to minus infi
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
@@ -492,16 +492,23 @@ class Max(Compound):
 
 
 class Names:
-    """Makes variables of new names, numbered from 0 for each prefix."""
+    """Makes new names, numbered from 0 for each prefix.
 
-    def __init__(self) -> None:
+    Args:
+        taken: names that others have given.
+    """
+
+    def __init__(self, taken: Container[str] = ()) -> None:
+        self._taken = taken
         self._next: dict[str, int] = {}
 
     def name(self, prefix: str) -> str:
         """``prefix`` with the next number."""
-        number = self._next.get(prefix, 0)
-        self._next[prefix] = number + 1
-        return f"{prefix}{number}"
+        while True:
+            number = self._next.get(prefix, 0)
+            self._next[prefix] = number + 1
+            if (name := f"{prefix}{number}") not in self._taken:
+                return name
 
     def var(self, size: Index | int, prefix: str = "i") -> Var:
         """A variable from 0 to ``size - 1`` of a name not given before."""

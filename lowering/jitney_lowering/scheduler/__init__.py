@@ -111,7 +111,7 @@ def schedule(
     Raises:
         NotRepeated: the program is that of a shorter graph (``lower``: ``once``), and this is not the whole one's.
     """
-    names = Names()
+    names = Names(program.buffers)
     steps = with_late_counters(program, turned_round(clean(program)), updates)
     if policy.split_loop:
         steps = with_split_loops(steps, names, policy.split_loop)

@@ -247,6 +247,11 @@ def test_names_are_numbered_for_each_prefix():
     assert [names.var(3).name, names.var(A, "r").name, names.var(4).name] == ["i0", "r0", "i1"]
 
 
+def test_names_that_others_have_given_are_not_given_again():
+    names = Names({"c0": ..., "c2": ...})
+    assert [names.name("c"), names.name("c"), names.name("b")] == ["c1", "c3", "b0"]
+
+
 def test_equal_atoms_are_the_same_object():
     assert Var("i", 8) is i and Var("i", 9) is not i and Var("a", Size("A")) is a
     assert Opaque("g") is g and Opaque("g", 0) is not g
