@@ -41,7 +41,8 @@ def _worth(convolution: Convolution) -> float:
 
     Where each channel is convolved by itself, cuDNN has kernels for channels last that are several times as fast as
     torch's for channels first, for windows of up to 7 x 7 (float32: 5 x 5 for gradients); grouped convolutions have
-    better kernels for channels first. Of channels that are no
+    better kernels for channels first, and those of several results for each channel add up in float32, where cuDNN's
+    round to TF32. Of channels that are no
     multiple of ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round
     to TF32: numbers would be other ones for nothing. Its float32 kernels for few results with the channels last take up
     to five times as long as the others, the more channels they read the longer.
@@ -51,7 +52,10 @@ def _worth(convolution: Convolution) -> float:
     if convolution.groups > 1:
         if convolution.groups != convolution.channels:
             return -0.5
-        precise = convolution.backward and convolution.dtype is torch.float32
+        single = convolution.dtype is torch.float32
+        if single and convolution.results != convolution.channels:
+            return -0.5
+        precise = convolution.backward and single
         return SLOW if convolution.window + precise > WIDE_WINDOW else DEPTHWISE
     if convolution.window == 1:
         return 0.0 if convolution.dtype is torch.float32 else PRODUCT

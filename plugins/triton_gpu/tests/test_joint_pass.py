@@ -70,6 +70,7 @@ def test_what_channels_last_are_worth() -> None:
     worth, single, half = joint_pass._worth, torch.float32, torch.bfloat16
     assert worth(Convolution(8, 8, 8, 9, single)) == worth(Convolution(8, 8, 8, 49, half)) > 1
     # No such kernels are there.
+    assert worth(Convolution(8, 8, 16, 9, single)) < 0 < worth(Convolution(8, 8, 16, 9, half))
     assert worth(Convolution(8, 8, 8, 81, half)) < worth(Convolution(2, 8, 8, 9, single)) < 0
     wide = Convolution(8, 8, 8, 49, single)
     assert worth(wide) > 0 > worth(replace(wide, backward=True))
