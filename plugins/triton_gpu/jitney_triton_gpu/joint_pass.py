@@ -41,8 +41,8 @@ def _worth(convolution: Convolution) -> float:
 
     Where each channel is convolved by itself, cuDNN has kernels for channels last that are several times as fast as
     torch's for channels first, for windows of up to 7 x 7 (float32: 5 x 5 for gradients); grouped convolutions have
-    better kernels for channels first, and those of several results for each channel add up in float32, where cuDNN's
-    round to TF32. Of channels that are no
+    better kernels for channels first. Those of several results for each channel are torch's own in eager, and add up in
+    float32: as eager has them they stay. Of channels that are no
     multiple of ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round
     to TF32: numbers would be other ones for nothing. Its float32 kernels for few results with the channels last take up
     to five times as long as the others, the more channels they read the longer.
