@@ -31,6 +31,8 @@ MM, ADDMM, SUM = aten.mm.default, aten.addmm.default, aten.sum.dim_IntList
 ROWS = 1024
 """Of products that are joined: with more, libraries use all of a chip, and all results are in memory at once. Also what
 a product adds up in the place of a sum of products: errors grow with the root of their number."""
+STEPS = 8
+"""Of products whose rows change in number from call to call, that are joined: there may be many more rows next time."""
 EXACT = (torch.float32, torch.float64)
 """Where a sum is not rounded to fewer bits than it is added up with: else one sum is not the sum of rounded sums."""
 TRANSPOSED: dict[Any, tuple[Any, ...]] = {
@@ -167,7 +169,7 @@ def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) ->
         if node in among:
             levels[level].append(node)
         made_of[node] = level + (node in among)
-    most = ROWS // hint(products[0].meta["val"].shape[0])
+    most = _most(products[0].meta["val"].shape[0])
     return [run for several in levels.values() for run in _runs(order.sorted(several), most) if len(run) > 1]
 
 
@@ -201,9 +203,9 @@ def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> N
     def join(products: Sequence[fx.Node]) -> None:
         products = order.sorted(products)
         write = Writer(graph, products[0])
-        inner = hint(products[0].args[1].meta["val"].shape[0])  # type: ignore[union-attr]
+        inner = products[0].args[1].meta["val"].shape[0]  # type: ignore[union-attr]
         sums = []
-        for run in _runs(products, ROWS // inner):
+        for run in _runs(products, _most(inner)):
             lefts: list[Any] = [product.args[0] for product in run]
             turned = [_untransposed(left) for left in lefts]
             turn = None not in turned
@@ -321,6 +323,12 @@ def _untransposed(node: Any) -> fx.Node | None:
         return None
     source: fx.Node = node.args[0]
     return source if source.meta["val"].dim() == 2 else None
+
+
+def _most(rows: Any) -> int:
+    """How many products of so many rows are joined at most."""
+    most = ROWS // hint(rows)
+    return most if isinstance(rows, int) else min(most, STEPS)
 
 
 def _runs(nodes: Sequence[fx.Node], most: int) -> Iterator[Sequence[fx.Node]]:
