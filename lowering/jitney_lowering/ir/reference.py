@@ -177,7 +177,7 @@ class _Run:
                         own[atom] = torch.where(known[v.mask], own[atom], atom.bounds()[0] or 0)
                     _assert_within(own[atom], atom, v)
                 places = self._grid(v.index, own)
-                known[v] = self._load(v, places if v.mask is None else torch.where(known[v.mask], places, 0))
+                known[v] = self._load(v, places, None if v.mask is None else known[v.mask])
             elif isinstance(v, Checked):
                 if not known[v.condition].all():
                     raise v.exception(v.message)
@@ -187,9 +187,12 @@ class _Run:
                 known[v] = _applied(v, [known[a] for a in v.args])
         return known
 
-    def _load(self, load: Load, places: Grid) -> Grid:
+    def _load(self, load: Load, places: Grid, mask: Grid | None) -> Grid:
         flat = _flat(self.memory[load.buffer])
         assert flat.dtype is load.dtype, f"{load} is {flat.dtype}"
+        if mask is not None:
+            places = torch.where(mask, places, 0)
+            flat = flat if mask.any() else flat.new_zeros(1)  # nothing is read, of an empty buffer too
         assert int(places.min()) >= 0 and int(places.max()) < len(flat), f"{load} reads outside of its buffer"
         return flat[places]
 

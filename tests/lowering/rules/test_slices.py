@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lowering.graphs import externs, kinds, lowered, trained
 
@@ -74,6 +74,7 @@ SLICES = st.tuples(st.integers(-7, 7), st.integers(-7, 7), st.integers(1, 3)).ma
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), SLICES | st.integers(-5, 4), st.booleans()), min_size=1, max_size=5))
+@example([(False, slice(0, 5, 1), False), (False, slice(0, 5, 1), True), (False, slice(0, 0, 1), True)])
 def test_any_chain_of_writes(writes: list[tuple[bool, Any, bool]]) -> None:
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x = x.clone()
