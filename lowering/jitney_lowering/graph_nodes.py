@@ -58,6 +58,32 @@ def has_effect(node: fx.Node) -> bool:
     return is_random(node) or bool(operator_effects.hidden_writes(node))
 
 
+def ordered_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Nodes whose order matters though none reads another: they have effects, or read memory to which one writes."""
+    ordered = {node for node in graph.nodes if has_effect(node)}
+    written = {_home(a) for node in ordered for a in operator_effects.hidden_writes(node)}
+    written |= {_home(a) for node in ordered if is_mutable(node) for a in node.all_input_nodes}
+    waiting = [*written]
+    while waiting:
+        for user in waiting.pop().users:
+            if _is_view(user):
+                waiting.append(user)
+            elif user.op == "call_function":
+                ordered.add(user)
+    return frozenset(ordered)
+
+
+def _home(node: fx.Node) -> fx.Node:
+    """What this is a view of."""
+    while _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(node: fx.Node) -> bool:
+    return node.target in VIEWS or node.target is operator.getitem
+
+
 def live_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
     """Nodes whose results somebody reads, or that have effects."""
     live: set[fx.Node] = set()

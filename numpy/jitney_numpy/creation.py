@@ -309,6 +309,8 @@ def _tensor_of(fn: Any, copies: bool) -> Any:
         named = {k: expose(vm, v) for k, v in kwargs.items()}
         if not holds_array([*given, *named.values()]):
             return vm.native(fn, *given, **named)
+        if not given:
+            given = [named.pop("data")]
         (value,) = given
         if set(named) - {"dtype", "device"} or type(value) is not Array or value.scalar:
             raise Break(f"torch.{fn.__name__} of an array with more than a dtype", "use torch.from_numpy(x).to(...)")

@@ -91,6 +91,7 @@ MADE = [
 DATA = [
     lambda v: (torch.tensor(v), torch.tensor([v, 1]), torch.tensor([[v], [v]]), torch.tensor(data=v)),
     lambda v: (torch.as_tensor(v), torch.as_tensor([v]), torch.asarray(v), torch.asarray(obj=[v, v])),
+    lambda v: (torch.as_tensor(data=np.arange(3) * v), torch.tensor(data=np.ones(2), dtype=torch.float32)),
     lambda v: (torch.tensor(v, dtype=torch.float64), torch.as_tensor(v, dtype=torch.half), torch.tensor(v, dtype=None)),
     lambda v: (torch.ones(2).new_tensor(v), torch.ones(2).new_tensor([v]), torch.stack([torch.tensor(v)] * 2)),
 ]
@@ -102,6 +103,11 @@ def test_tensors_of_numbers_that_the_frame_makes_have_their_dtype(
     make: Callable[[], Any], data: Callable[[Any], Any]
 ) -> None:
     check(lambda x: (x, *data(make())), torch.ones(2), graphs=1)
+
+
+def test_a_number_from_outside_is_the_data_of_a_tensor_by_name() -> None:
+    number = np.float32(1.5)
+    check(lambda x: (x, torch.tensor(data=number), torch.as_tensor(data=number)), torch.ones(2))
 
 
 def test_numbers_of_numpy_in_a_tuple_of_sizes() -> None:

@@ -313,8 +313,14 @@ def _compares_itself(vm: Interpreter, value: Any) -> bool:
 
 
 def compared_in_python(vm: Interpreter, items: Any) -> bool:
-    """Are some of these items, or of lists and tuples among them, compared by methods written in Python?"""
-    return any(_compares_itself(vm, v) or (type(v) in (list, tuple) and compared_in_python(vm, v)) for v in items)
+    """Are some of these items, or of lists and tuples among them, compared by methods written in Python?
+
+    Or symbolic truth values, which are not equal to 0 or 1 for C code?
+    """
+    return any(
+        type(v) is torch.SymBool or _compares_itself(vm, v) or (type(v) in (list, tuple) and compared_in_python(vm, v))
+        for v in items
+    )
 
 
 def ordering(vm: Interpreter, symbol: Callable[[Any, Any], bool] = operator.lt) -> Any:

@@ -215,7 +215,8 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
 
 def _by_comparison(vm: Interpreter, fn: Any, items: Any, name: str, args: Args) -> Any:
     """index, count, ``in``: compared one by one by the interpreter where an item is more than plain data."""
-    if all(type(i) in PLAIN for i in items) and all(type(a) in PLAIN for a in args):
+    plain = all(type(value) in PLAIN for value in (*items, *args))
+    if plain and not c_boundary.compared_in_python(vm, items):
         return vm.native(fn, *map(specialise, args))
     if name == "index" and len(args) > 1:
         raise Break(f"{name} with positions over objects")

@@ -92,14 +92,39 @@ def _in_known_places(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
     keys = args[1] if type(args[1]) is tuple else (args[1],)
     if name == "masked_select" and not (is_stand_in(args[1]) and args[1].shape == args[0].shape):
         return UNREAD
-    counts = [_count(tracer, key) if is_stand_in(key) and key.dtype is torch.bool else None for key in keys]
-    if all(count is None for count in counts):
+    counts = [_count(tracer, key) if _is_mask(key) else None for key in keys]
+    if all(count is None for count in counts) or not _masks_fit(args[0], keys):
         return UNREAD
     with tracer:
         places: list[Any] = []
         for key, count in zip(keys, counts, strict=True):
             places += [key] if count is None else torch.nonzero_static(key, size=count).unbind(1)
         return args[0][tuple(places)]
+
+
+def _is_mask(key: Any) -> bool:
+    return is_stand_in(key) and key.dtype is torch.bool
+
+
+def _masks_fit(tensor: Any, keys: tuple[Any, ...]) -> bool:
+    """Have masks in a subscript the sizes of the dimensions that they select from? Places alone would not tell."""
+    taken = []  # how many dimensions each key is for
+    for key in keys:
+        if key is None or key is Ellipsis or isinstance(key, (bool, torch.SymBool)):
+            taken.append(0)
+        elif isinstance(key, (int, torch.SymInt, slice)):
+            taken.append(1)
+        elif is_stand_in(key):
+            taken.append(key.dim() if _is_mask(key) else 1)
+        else:
+            return False
+    spare = tensor.dim() - sum(taken)
+    at = 0
+    for key, count in zip(keys, taken, strict=True):
+        if _is_mask(key) and tensor.shape[at : at + count] != key.shape:
+            return False
+        at += spare if key is Ellipsis else count
+    return spare >= 0
 
 
 def _count(tracer: Any, tensor: Any) -> int | None:

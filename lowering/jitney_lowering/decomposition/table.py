@@ -20,7 +20,7 @@ TABLE: dict[Any, Callable[..., Any]] = {}
 FROM_TORCH = """
 _chunk_cat.default _safe_softmax.default _weight_norm_interface.default affine_grid_generator.default
 binary_cross_entropy_with_logits.default celu.default
-cudnn_batch_norm_backward.default diag_embed.default hann_window.default hann_window.periodic
+cudnn_batch_norm_backward.default diag_embed.default
 isin.Scalar_Tensor isin.Tensor_Scalar mvlgamma.default nansum.default
 pixel_shuffle.default pixel_unshuffle.default renorm.default rot90.default soft_margin_loss.default
 soft_margin_loss_backward.default std_mean.correction trace.default

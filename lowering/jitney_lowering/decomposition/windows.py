@@ -13,6 +13,7 @@ from torch import Tensor
 from jitney_lowering.decomposition.table import aten, decomposes
 
 Formula = Callable[[Tensor, int], Tensor]
+EXACT = (torch.float32, torch.float64)  # of halves, eager rounds its factors, too, on some devices
 
 
 def window(length: int, periodic: bool, formula: Formula, **options: Any) -> Any:
@@ -25,7 +26,7 @@ def window(length: int, periodic: bool, formula: Formula, **options: Any) -> Any
         options: ``dtype``, ``device`` and others of a factory function's.
     """
     dtype = options.get("dtype") or torch.get_default_dtype()
-    if not isinstance(length, int) or length < 0 or not dtype.is_floating_point:
+    if not isinstance(length, int) or length < 0 or dtype not in EXACT:
         return NotImplemented
     options["dtype"] = dtype
     if length < 2:
@@ -60,6 +61,12 @@ def hamming(length: int, **options: Any) -> Any:
 def hamming_of(length: int, periodic: bool, alpha: float = 0.54, beta: float = 0.46, **options: Any) -> Any:
     """``alpha - beta cos``."""
     return window(length, periodic, functools.partial(_cosine, alpha=alpha, beta=beta), **options)
+
+
+@decomposes(aten.hann_window.default, aten.hann_window.periodic)
+def hann(length: int, periodic: bool = True, **options: Any) -> Any:
+    """``0.5 - 0.5 cos``."""
+    return hamming_of(length, periodic, 0.5, 0.5, **options)
 
 
 @decomposes(aten.blackman_window.default, aten.blackman_window.periodic)

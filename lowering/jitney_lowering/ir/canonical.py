@@ -53,14 +53,14 @@ def placed(kernel: Kernel, alignment: int, fixed: frozenset[str] = frozenset()) 
 
 
 def _places(kernel: Kernel) -> Iterator[tuple[str, int]]:
-    """Buffers as they are mentioned, and the constant part of where."""
+    """Buffers as they are mentioned, and what is before all that is touched there; 0 where that is not known."""
     for nest in (*kernel.body, *kernel.finish):
         for statement in nest.statements:
             for value in walk(statement.value):
                 if isinstance(value, (Load, Put)):
-                    yield value.buffer, value.index.constant
+                    yield value.buffer, value.index.bounds()[0] or 0
             if isinstance(statement, (Store, Accumulate)):
-                yield statement.buffer, statement.index.constant
+                yield statement.buffer, statement.index.bounds()[0] or 0
 
 
 def _moved(kernel: Kernel, later: Mapping[str, int]) -> Kernel:
@@ -72,7 +72,7 @@ def _moved(kernel: Kernel, later: Mapping[str, int]) -> Kernel:
         value: Any = rebuild(old.value, memo=memo, places=places)
         if isinstance(old, (Store, Accumulate)):
             return replace(old, value=value, index=old.index - later.get(old.buffer, 0))
-        return replace(old, value=value)
+        return replace(old, value=value) # a Put stays one
 
     def nests(old: tuple[Nest, ...]) -> tuple[Nest, ...]:
         return tuple(Nest(nest.loops, tuple(map(statement, nest.statements))) for nest in old)

@@ -22,7 +22,7 @@ import torch
 from torch import fx
 
 from jitney.torch_compat.stand_ins.tensor_iterator import hint
-from jitney_lowering.graph_nodes import is_strided
+from jitney_lowering.graph_nodes import is_strided, ordered_nodes, shown_nodes
 from jitney_lowering.joint.writer import Writer
 from jitney_lowering.rules.views import VIEWS
 
@@ -60,10 +60,12 @@ class _Order:
     """Where products and sums of rows are in a joint graph.
 
     A backward may be asked for a part of its gradients: by some tangents only, or up to an intermediate result, whose
-    gradient is an ``alias``. What is joined needs the same of them.
+    gradient is an ``alias``. What is joined needs the same of them. What has effects, such as drawing random numbers,
+    comes as it came.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
+        self.effects = ordered_nodes(graph)
         self.parts: dict[fx.Node, Hashable] = {}
         self.places: dict[fx.Node, int] = {}
         ways: dict[fx.Node, int] = {}
@@ -75,7 +77,9 @@ class _Order:
             if phase == "backward" and (node.op == "placeholder" or node.target is aten.alias.default):
                 way |= 1 << at
             ways[node] = way
-            if node.target in (MM, ADDMM, SUM) and all(is_strided(n.meta["val"]) for n in node.all_input_nodes):
+            if node.target not in (MM, ADDMM, SUM) or node in self.effects:
+                continue
+            if all(is_strided(n.meta["val"]) for n in node.all_input_nodes):
                 self.parts[node] = (phase, node.meta.get("checkpoint"), way)
                 self.places[node] = -at if phase == "backward" else at  # steps are gone back there
 
@@ -90,6 +94,47 @@ class _Order:
     def sorted(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
         """In the order of the program's steps."""
         return sorted(nodes, key=self.places.__getitem__)
+
+    def after(self, graph: fx.Graph) -> Iterator[tuple[fx.Node, list[fx.Node]]]:
+        """Each node, and what has to come before it: what it reads, and the effect before it if it is one."""
+        effect: list[fx.Node] = []
+        for node in graph.nodes:
+            yield node, node.all_input_nodes + (effect if node in self.effects else [])
+            if node in self.effects:
+                effect = [node]
+
+    def value(self, argument: Any) -> Hashable:
+        """Equal for nodes that give the same, as far as they are views of a node or have its elements in another type.
+
+        What is read before and after a write is not the same.
+        """
+        if isinstance(argument, (list, tuple)):
+            return tuple(map(self.value, argument))
+        if not isinstance(argument, fx.Node) or argument in self.effects:
+            return argument
+        if argument.target in VIEWS or argument.target is aten._to_copy.default:
+            return (argument.target, self.value(argument.args), tuple(sorted(argument.kwargs.items())))
+        return argument
+
+    def restore(self, graph: fx.Graph) -> None:
+        """Put nodes before those that read them, and change their order no further than that."""
+        before = dict(self.after(graph))
+        done: set[fx.Node] = set()
+        order: list[fx.Node] = []
+        for node in before:
+            waiting = [node]
+            while waiting:
+                latest = waiting[-1]
+                missing = [earlier for earlier in before[latest] if earlier not in done]
+                if missing:
+                    waiting += reversed(missing)
+                    continue
+                waiting.pop()
+                if latest not in done:
+                    done.add(latest)
+                    order.append(latest)
+        for one, other in itertools.pairwise(order):
+            one.append(other)
 
 
 class _Stacks:
@@ -131,6 +176,8 @@ def _step(matrix: Any) -> tuple[fx.Node, int, int] | None:
     value = source.meta["val"]
     if value.dim() != 3 or not isinstance(value.shape[2], int) or not isinstance(at, int) or at < 0:
         return None
+    if not value.shape[2]:
+        return None  # how many rows it has cannot be told
     return (source, dim % 3, at) if dim % 3 < 2 else None
 
 
@@ -138,25 +185,29 @@ def _step(matrix: Any) -> tuple[fx.Node, int, int] | None:
 
 
 def _join_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
-    """Join products of as many rows by the same matrix, whose results get the same addend."""
+    """Join products of as many rows by the same matrix, whose results get the same addend.
+
+    What the program gets has memory of its own, as in eager.
+    """
+    shown = shown_nodes(graph, {})
     groups: dict[Hashable, list[fx.Node]] = defaultdict(list)
     for node in graph.nodes:
-        if not order.of(node, MM, ADDMM):
+        if node in shown or not order.of(node, MM, ADDMM):
             continue
         left, right = node.args[-2:]
         addend = node.args[0] if node.target is ADDMM else None
         rows, columns = node.meta["val"].shape
-        if not 0 < 2 * hint(rows) <= ROWS or not isinstance(columns, int):
+        if not 0 < 2 * hint(rows) <= ROWS or not isinstance(columns, int) or not columns:
             continue
         if addend is None or addend.meta["val"].dim() < 2:
             options = tuple(sorted(node.kwargs.items()))
-            groups[_value(addend), _value(right), _shape(left), options, order.part(node)].append(node)
+            groups[order.value(addend), order.value(right), _shape(left), options, order.part(node)].append(node)
     for products in groups.values():
         runs = _independent(graph, order, products) if len(products) > 1 else []
         for several in runs:
             _join_run(graph, several, stacks)
         if runs:
-            _sort(graph)
+            order.restore(graph)
 
 
 def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) -> list[Sequence[fx.Node]]:
@@ -164,8 +215,8 @@ def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) ->
     among = frozenset(products)
     made_of: dict[fx.Node, int] = {}  # the products on the longest way to a node
     levels: dict[int, list[fx.Node]] = defaultdict(list)
-    for node in graph.nodes:
-        level = max((made_of[argument] for argument in node.all_input_nodes), default=0)
+    for node, before in order.after(graph):
+        level = max(map(made_of.__getitem__, before), default=0)
         if node in among:
             levels[level].append(node)
         made_of[node] = level + (node in among)
@@ -213,7 +264,7 @@ def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> N
             sums.append(write(MM, left, stacks(write, [product.args[1] for product in run])))
         _replace(graph, products, sums)
 
-    _join_leaves(graph, 2, key, join)
+    _join_leaves(graph, order, 2, key, join)
 
 
 def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
@@ -232,7 +283,7 @@ def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
                 write = Writer(graph, of[matrices[0]])
                 _replace(graph, [of.pop(matrix) for matrix in matrices], [write(SUM, stack, [0])])
 
-    _join_leaves(graph, 1, key, join)
+    _join_leaves(graph, order, 1, key, join)
 
 
 def _sum_of_rows(node: fx.Node) -> fx.Node | None:
@@ -245,7 +296,11 @@ def _sum_of_rows(node: fx.Node) -> fx.Node | None:
 
 
 def _join_leaves(
-    graph: fx.Graph, dims: int, key: Callable[[fx.Node], Hashable], join: Callable[[Sequence[fx.Node]], None]
+    graph: fx.Graph,
+    order: _Order,
+    dims: int,
+    key: Callable[[fx.Node], Hashable],
+    join: Callable[[Sequence[fx.Node]], None],
 ) -> None:
     """Join what is added up and has the same key; None is no key."""
     joined = False
@@ -260,7 +315,7 @@ def _join_leaves(
                 join(leaves)
                 joined = True
     if joined:
-        _sort(graph)
+        order.restore(graph)
 
 
 def _replace(graph: fx.Graph, leaves: Sequence[fx.Node], sums: Sequence[fx.Node]) -> None:
@@ -337,38 +392,9 @@ def _runs(nodes: Sequence[fx.Node], most: int) -> Iterator[Sequence[fx.Node]]:
         yield nodes[at : at + max(1, most)]
 
 
-def _value(argument: Any) -> Hashable:
-    """Equal for nodes that give the same, as far as they are views of a node or have its elements in another type."""
-    if isinstance(argument, (list, tuple)):
-        return tuple(map(_value, argument))
-    if isinstance(argument, fx.Node) and (argument.target in VIEWS or argument.target is aten._to_copy.default):
-        return (argument.target, _value(argument.args), tuple(sorted(argument.kwargs.items())))
-    return argument
-
-
 def _shape(node: Any) -> Hashable:
     """Of a tensor; symbolic sizes are equal if they are spelled alike: nothing is guarded by asking."""
     value = node.meta["val"] if isinstance(node, fx.Node) else None
     if not isinstance(value, torch.Tensor):
         return None
     return (tuple(s if isinstance(s, int) else str(s) for s in value.shape), value.dtype, value.device)
-
-
-def _sort(graph: fx.Graph) -> None:
-    """Put nodes before those that read them, and change their order no further than that."""
-    done: set[fx.Node] = set()
-    order: list[fx.Node] = []
-    for node in graph.nodes:
-        waiting = [node]
-        while waiting:
-            latest = waiting[-1]
-            missing = [argument for argument in latest.all_input_nodes if argument not in done]
-            if missing:
-                waiting += reversed(missing)
-                continue
-            waiting.pop()
-            if latest not in done:
-                done.add(latest)
-                order.append(latest)
-    for before, node in itertools.pairwise(order):
-        before.append(node)

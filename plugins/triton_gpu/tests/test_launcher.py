@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 import jitney
 from jitney.errors import BackendFailed
-from jitney_lowering.ir import index_width
-from jitney_triton_gpu import tiles
+from jitney_lowering import Kernel
+from jitney_lowering.ir import Load, index_width, placed, walk
+from jitney_triton_gpu import launcher, tiles
 from jitney_triton_gpu.code import Function
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -132,3 +133,26 @@ def test_steps_that_read_other_rows_share_their_kernels(
     torch.testing.assert_close(outcomes[1], outcomes[0], rtol=1e-4, atol=1e-5)
     if not train:
         assert len(compiled_functions) == (2 if width == 8 else 3)
+
+
+def test_what_is_gone_through_backwards_begins_where_its_last_element_is(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """Block sizes are tried in memory that has nothing before it."""
+    found: list[tuple[Kernel, dict[str, int]]] = []
+
+    def noted(*args: Any) -> tuple[Kernel, dict[str, int]]:
+        found.append(placed(*args))
+        return found[-1]
+
+    def flipped(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x[t + 1 :].flip(0) * 2 for t in range(3)] + [x[t + 1].flip(0).exp() for t in range(3)]
+
+    monkeypatch.setattr(launcher, "placed", noted)
+    x = torch.randn(6, 4, 8, device=device)
+    torch.testing.assert_close(jitney.compile(flipped, backend="triton_gpu", fullgraph=True)(x), flipped(x))
+    assert any(later for _, later in found)
+    for kernel, later in found:
+        for nest in kernel.body:
+            loads = [v for statement in nest.statements for v in walk(statement.value) if isinstance(v, Load)]
+            assert all((load.index.bounds()[0] or 0) >= 0 for load in loads if load.buffer in later)

@@ -282,6 +282,8 @@ TRUTHS = {
     "of truth values": lambda v, k: (v & True, False | v, v ^ (k < 7), not v),
     "with floats": lambda v, k: (v * 0.5, 0.5 + v, v / 2, v // 2.0, v**0.5),
     "with ints": lambda v, k: (v + 1, k * v, -v, v << 2, k >> v, v**2, 2**v, divmod(v, 2), sum([v, v])),
+    "in containers": lambda v, k: ((v, k) == (1, k), [v] != [0], [(v,)] == [(1,)], (v,) in [(1,)]),
+    "looked for": lambda v, k: ([v, v].count(1), (v, 0).index(0), [v, 1].index(1), v in [1], (v,) < (1,)),
     "as numbers": lambda v, k: (int(v), float(v), [4, 5][v], "a" * v, f"{v:d}", v == 1, max(v, 0.5)),
 }
 

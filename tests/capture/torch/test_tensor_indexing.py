@@ -250,6 +250,15 @@ def test_a_mask_of_constants_is_known(backend: str) -> None:
     assert profile.graph_breaks == 0
 
 
+@pytest.mark.parametrize("sizes", [(4, 4), (3, 4), (2, 4, 4)], ids=str)
+def test_a_mask_of_constants_has_the_sizes_of_what_it_selects_from(sizes: tuple[int, ...]) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x[..., torch.eye(3, dtype=torch.bool)]
+
+    with pytest.raises(IndexError, match="The shape of the mask"):
+        jitney.compile(fn, backend="eager")(torch.randn(sizes))
+
+
 def test_a_mask_that_is_written_to_later_is_read_before() -> None:
     def fn(x: torch.Tensor) -> Any:
         mask = torch.ones(3, dtype=torch.bool)

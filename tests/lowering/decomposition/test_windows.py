@@ -37,3 +37,21 @@ def test_windows_are_computed_where_they_are_read(name: str, periodic: bool, dty
             got = compiled(x)
         torch.testing.assert_close(got, f(x), rtol=1e-6, atol=1e-6)
     assert not whole
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_halves_are_rounded_as_by_eager(name: str, dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * WINDOWS[name](100, periodic=True, dtype=dtype)
+
+    x = torch.ones(100, dtype=dtype)
+    torch.testing.assert_close(jitney.compile(f, backend="llvm_cpu", fullgraph=True)(x), f(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_integers_are_refused(name: str) -> None:
+    with pytest.raises(RuntimeError, match="floating point"):
+        jitney.compile(lambda x: x * WINDOWS[name](4, periodic=True, dtype=torch.int32), backend="llvm_cpu")(
+            torch.ones(4)
+        )

@@ -161,7 +161,19 @@ def test_rows_with_another_addend_or_in_another_number_are_apart() -> None:
     assert products(lambda x: [F.linear(x[t], weight, bias[t]) for t in range(2)], [steps()], False) == {"inference": 2}
     assert products(lambda x: [torch.addmm(x[t], x[t], weight) for t in range(2)], [steps()], False) == {"inference": 2}
     assert products(lambda x: [x[0] @ weight, x[1, :2] @ weight], [steps()], train=False) == {"inference": 2}
-    assert products(lambda x: [x[0] @ weight, x[1] @ weight, 2 * x[3] @ weight], [steps()], False) == {"inference": 1}
+    joined = [lambda x: [(x[0] @ weight).sin(), (x[1] @ weight).cos(), 1 + (2 * x[3]) @ weight]]
+    assert [products(f, [steps()], train=False) for f in joined] == [{"inference": 1}]
+
+
+def test_what_the_program_gets_has_memory_of_its_own() -> None:
+    weight = torch.randn(WIDTH, WIDTH)
+
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        return [step @ weight for step in x.unbind(0)]
+
+    assert products(f, [steps()], train=False) == {"inference": STEPS}
+    results = jitney.compile(f, backend="llvm_cpu")(steps())
+    assert {(r.storage_offset(), r.untyped_storage().nbytes()) for r in results} == {(0, 4 * ROWS * WIDTH)}
 
 
 def test_sums_of_products_beside_other_terms() -> None:
@@ -210,3 +222,61 @@ def test_checkpointed_steps_are_computed_again() -> None:
             return torch.stack([checkpoint(self.model, step, use_reentrant=False) for step in x.unbind(0)])
 
     products(Steps(), [steps()])
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_random_numbers_are_drawn_in_the_order_of_the_program(train: bool) -> None:
+    weight = torch.randn(WIDTH, WIDTH)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        noisy = []
+        for t in range(3):
+            y = F.dropout(x[t]) @ weight
+            noisy.append(y + torch.rand_like(y))
+        return torch.stack(noisy)
+
+    x = steps().requires_grad_(train)
+    results = []
+    for run in (f, jitney.compile(f, backend="llvm_cpu")):
+        torch.manual_seed(0)
+        results.append(run(x))
+    torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_running_statistics_are_read_before_and_after_they_are_written(train: bool) -> None:
+    weight = torch.randn(WIDTH, WIDTH)
+
+    def sums(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
+        first = x[0] @ weight
+        return [F.batch_norm(first, mean, variance, training=True), (x[1] + mean) @ weight]
+
+    def addends(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
+        first = torch.addmm(mean.double(), x[0].double(), weight.double())
+        y = F.batch_norm(x[2], mean, variance, training=True)
+        return [first, y, torch.addmm(mean.double(), x[1].double(), weight.double())]
+
+    def factors(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> list[torch.Tensor]:
+        first = x[0] @ mean[:, None].expand(WIDTH, WIDTH)
+        y = F.batch_norm(x[2], mean, variance, training=True)
+        return [first, y, x[1] @ mean[:, None].expand(WIDTH, WIDTH)]
+
+    for f in (sums, addends, factors):
+        results = []
+        for run in (f, jitney.compile(f, backend="llvm_cpu")):
+            mean, variance = torch.ones(WIDTH), torch.ones(WIDTH)
+            results.append([*run(steps().requires_grad_(train), mean, variance), mean, variance])
+        torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize(("inner", "columns"), [(WIDTH, 0), (0, WIDTH)], ids=["columns", "inner"])
+def test_matrices_without_elements(inner: int, columns: int) -> None:
+    weight = torch.randn(inner, columns)
+    products(lambda x: [x[t] @ weight for t in range(STEPS)], [steps()[:, :, :inner]], train=False)
+
+
+def test_rows_that_are_twice_below_each_other_are_added_up_once() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (x[0] @ w + x[1] @ w + b).sin() * (x[2] + b).sin()
+
+    products(f, [steps(), torch.randn(WIDTH, WIDTH), torch.randn(WIDTH)])
