@@ -72,7 +72,7 @@ def _moved(kernel: Kernel, later: Mapping[str, int]) -> Kernel:
         value: Any = rebuild(old.value, memo=memo, places=places)
         if isinstance(old, (Store, Accumulate)):
             return replace(old, value=value, index=old.index - later.get(old.buffer, 0))
-        return replace(old, value=value) # a Put stays one
+        return replace(old, value=value)  # a Put stays one
 
     def nests(old: tuple[Nest, ...]) -> tuple[Nest, ...]:
         return tuple(Nest(nest.loops, tuple(map(statement, nest.statements))) for nest in old)
