@@ -31,6 +31,8 @@ MM, ADDMM, SUM = aten.mm.default, aten.addmm.default, aten.sum.dim_IntList
 ROWS = 1024
 """Of products that are joined: with more, libraries use all of a chip, and all results are in memory at once. Also what
 a product adds up in the place of a sum of products: errors grow with the root of their number."""
+GROUPS = 32
+"""Of products by the same matrix, the largest ones: for each the whole graph is gone through, which takes its time."""
 STEPS = 8
 """Of products whose rows change in number from call to call, that are joined: there may be many more rows next time."""
 EXACT = (torch.float32, torch.float64)
@@ -69,13 +71,14 @@ class _Order:
         self.parts: dict[fx.Node, Hashable] = {}
         self.places: dict[fx.Node, int] = {}
         ways: dict[fx.Node, int] = {}
+        bits = itertools.count()
         for at, node in enumerate(graph.nodes):
             phase = node.meta.get("phase")
             way = 0
             for argument in node.all_input_nodes:
                 way |= ways[argument]
             if phase == "backward" and (node.op == "placeholder" or node.target is aten.alias.default):
-                way |= 1 << at
+                way |= 1 << next(bits)
             ways[node] = way
             if node.target not in (MM, ADDMM, SUM) or node in self.effects:
                 continue
@@ -202,10 +205,11 @@ def _join_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
         if addend is None or addend.meta["val"].dim() < 2:
             options = tuple(sorted(node.kwargs.items()))
             groups[order.value(addend), order.value(right), _shape(left), options, order.part(node)].append(node)
-    for products in groups.values():
-        runs = _independent(graph, order, products) if len(products) > 1 else []
-        for several in runs:
-            _join_run(graph, several, stacks)
+    several = [products for products in groups.values() if len(products) > 1]
+    for products in sorted(several, key=len, reverse=True)[:GROUPS]:
+        runs = _independent(graph, order, products)
+        for run in runs:
+            _join_run(graph, run, stacks)
         if runs:
             order.restore(graph)
 
