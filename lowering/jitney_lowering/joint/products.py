@@ -12,8 +12,6 @@ product of longer rows.
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -22,12 +20,12 @@ import torch
 from torch import fx
 
 from jitney.torch_compat.stand_ins.tensor_iterator import hint
-from jitney_lowering.graph_nodes import is_strided, ordered_nodes, shown_nodes
+from jitney_lowering.graph_nodes import shown_nodes
+from jitney_lowering.joint.order import ADDMM, MM, SUM, Order
+from jitney_lowering.joint.stacks import Stacks
 from jitney_lowering.joint.writer import Writer
-from jitney_lowering.rules.views import VIEWS
 
 aten = torch.ops.aten
-MM, ADDMM, SUM = aten.mm.default, aten.addmm.default, aten.sum.dim_IntList
 ROWS = 1024
 """Of products that are joined: with more, libraries use all of a chip, and all results are in memory at once. Also what
 a product adds up in the place of a sum of products: errors grow with the root of their number."""
@@ -52,142 +50,16 @@ def join_products(graph: fx.Graph) -> None:
             another order where joined products need it.
     """
     _cancel_transposes(graph)
-    order = _Order(graph)
-    stacks = _Stacks()
+    order = Order(graph)
+    stacks = Stacks()
     for join in (_join_sums_of_products, _join_sums_of_rows, _join_rows):
         join(graph, order, stacks)
-
-
-class _Order:
-    """Where products and sums of rows are in a joint graph.
-
-    A backward may be asked for a part of its gradients: by some tangents only, or up to an intermediate result, whose
-    gradient is an ``alias``. What is joined needs the same of them. What has effects, such as drawing random numbers,
-    comes as it came.
-    """
-
-    def __init__(self, graph: fx.Graph) -> None:
-        self.effects = ordered_nodes(graph)
-        self.parts: dict[fx.Node, Hashable] = {}
-        self.places: dict[fx.Node, int] = {}
-        ways: dict[fx.Node, int] = {}
-        bits = itertools.count()
-        for at, node in enumerate(graph.nodes):
-            phase = node.meta.get("phase")
-            way = 0
-            for argument in node.all_input_nodes:
-                way |= ways[argument]
-            if phase == "backward" and (node.op == "placeholder" or node.target is aten.alias.default):
-                way |= 1 << next(bits)
-            ways[node] = way
-            if node.target not in (MM, ADDMM, SUM) or node in self.effects:
-                continue
-            if all(is_strided(n.meta["val"]) for n in node.all_input_nodes):
-                self.parts[node] = (phase, node.meta.get("checkpoint"), way)
-                self.places[node] = -at if phase == "backward" else at  # steps are gone back there
-
-    def part(self, node: fx.Node) -> Hashable:
-        """The half of the graph, what of it is computed again together, and by which ways gradients come."""
-        return self.parts[node]
-
-    def of(self, node: fx.Node, *targets: Any) -> bool:
-        """Is it one of these operators, and may be joined to others?"""
-        return node in self.parts and node.target in targets
-
-    def sorted(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
-        """In the order of the program's steps."""
-        return sorted(nodes, key=self.places.__getitem__)
-
-    def after(self, graph: fx.Graph) -> Iterator[tuple[fx.Node, list[fx.Node]]]:
-        """Each node, and what has to come before it: what it reads, and the effect before it if it is one."""
-        effect: list[fx.Node] = []
-        for node in graph.nodes:
-            yield node, node.all_input_nodes + (effect if node in self.effects else [])
-            if node in self.effects:
-                effect = [node]
-
-    def value(self, argument: Any) -> Hashable:
-        """Equal for nodes that give the same, as far as they are views of a node or have its elements in another type.
-
-        What is read before and after a write is not the same.
-        """
-        if isinstance(argument, (list, tuple)):
-            return tuple(map(self.value, argument))
-        if not isinstance(argument, fx.Node) or argument in self.effects:
-            return argument
-        if argument.target in VIEWS or argument.target is aten._to_copy.default:
-            return (argument.target, self.value(argument.args), tuple(sorted(argument.kwargs.items())))
-        return argument
-
-    def restore(self, graph: fx.Graph) -> None:
-        """Put nodes before those that read them, and change their order no further than that."""
-        before = dict(self.after(graph))
-        done: set[fx.Node] = set()
-        order: list[fx.Node] = []
-        for node in before:
-            waiting = [node]
-            while waiting:
-                latest = waiting[-1]
-                missing = [earlier for earlier in before[latest] if earlier not in done]
-                if missing:
-                    waiting += reversed(missing)
-                    continue
-                waiting.pop()
-                if latest not in done:
-                    done.add(latest)
-                    order.append(latest)
-        for one, other in itertools.pairwise(order):
-            one.append(other)
-
-
-class _Stacks:
-    """Matrices below each other; what is read by several products is made once."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[fx.Node, ...], fx.Node] = {}
-
-    def __call__(self, write: Writer, matrices: Sequence[Any]) -> fx.Node:
-        """The node of these."""
-        key = tuple(matrices)
-        if key not in self.made:
-            self.made[key] = _stack(write, key)
-        return self.made[key]
-
-
-def _stack(write: Writer, matrices: tuple[fx.Node, ...]) -> fx.Node:
-    """Steps of one tensor are read as such."""
-    steps = [_step(matrix) for matrix in matrices]
-    first = steps[0]
-    if first is None or steps != [(first[0], first[1], first[2] + at) for at in range(len(steps))]:
-        return write(aten.cat.default, [*matrices], 0)
-    source, dim, begin = first
-    part = write(aten.slice.Tensor, source, dim, begin, begin + len(steps))
-    if dim:
-        part = write(aten.permute.default, part, [1, 0, 2])
-    whole = write(aten.clone.default, part, memory_format=torch.contiguous_format)
-    return write(aten.view.default, whole, [-1, matrices[0].meta["val"].shape[1]])
-
-
-def _step(matrix: Any) -> tuple[fx.Node, int, int] | None:
-    """The tensor of three dimensions of which this is a step, along the first or the second, and which."""
-    if matrix.target is aten.select.int:
-        source, dim, at = matrix.args
-    elif matrix.target is operator.getitem and matrix.args[0].target is aten.unbind.int:
-        (source, dim), at = (*matrix.args[0].args, 0)[:2], matrix.args[1]
-    else:
-        return None
-    value = source.meta["val"]
-    if value.dim() != 3 or not isinstance(value.shape[2], int) or not isinstance(at, int) or at < 0:
-        return None
-    if not value.shape[2]:
-        return None  # how many rows it has cannot be told
-    return (source, dim % 3, at) if dim % 3 < 2 else None
 
 
 # --- Rows by the same matrix -------------------------------------------------------------------------------------
 
 
-def _join_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
+def _join_rows(graph: fx.Graph, order: Order, stacks: Stacks) -> None:
     """Join products of as many rows by the same matrix, whose results get the same addend.
 
     What the program gets has memory of its own, as in eager.
@@ -214,7 +86,7 @@ def _join_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
             order.restore(graph)
 
 
-def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) -> list[Sequence[fx.Node]]:
+def _independent(graph: fx.Graph, order: Order, products: Sequence[fx.Node]) -> list[Sequence[fx.Node]]:
     """Several of the products each, of which none is made of another one."""
     among = frozenset(products)
     made_of: dict[fx.Node, int] = {}  # the products on the longest way to a node
@@ -228,7 +100,7 @@ def _independent(graph: fx.Graph, order: _Order, products: Sequence[fx.Node]) ->
     return [run for several in levels.values() for run in _runs(order.sorted(several), most) if len(run) > 1]
 
 
-def _join_run(graph: fx.Graph, products: Sequence[fx.Node], stacks: _Stacks) -> None:
+def _join_run(graph: fx.Graph, products: Sequence[fx.Node], stacks: Stacks) -> None:
     last = products[-1]
     write = Writer(graph, last)
     joined = stacks(write, [product.args[-2] for product in products])
@@ -242,7 +114,7 @@ def _join_run(graph: fx.Graph, products: Sequence[fx.Node], stacks: _Stacks) -> 
 # --- Sums --------------------------------------------------------------------------------------------------------
 
 
-def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
+def _join_sums_of_products(graph: fx.Graph, order: Order, stacks: Stacks) -> None:
     """Join products whose results are only added up."""
 
     def key(leaf: fx.Node) -> Hashable:
@@ -271,7 +143,7 @@ def _join_sums_of_products(graph: fx.Graph, order: _Order, stacks: _Stacks) -> N
     _join_leaves(graph, order, 2, key, join)
 
 
-def _join_sums_of_rows(graph: fx.Graph, order: _Order, stacks: _Stacks) -> None:
+def _join_sums_of_rows(graph: fx.Graph, order: Order, stacks: Stacks) -> None:
     """Join sums of the rows of matrices that are below each other for a product, if these are only added up."""
 
     def key(leaf: fx.Node) -> Hashable:
@@ -301,7 +173,7 @@ def _sum_of_rows(node: fx.Node) -> fx.Node | None:
 
 def _join_leaves(
     graph: fx.Graph,
-    order: _Order,
+    order: Order,
     dims: int,
     key: Callable[[fx.Node], Hashable],
     join: Callable[[Sequence[fx.Node]], None],
