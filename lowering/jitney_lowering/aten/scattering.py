@@ -108,7 +108,7 @@ def _changed(builder: Builder, x: Tensor, change: _Change, kind: str) -> Tensor:
     base = builder.stored(start, stride, (buffer.name, ZERO))
     at = corner(change.space)
     where = buffer.place(change.place(at))
-    computed = tuple([(atom, builder.atoms[atom]) for atom in where.atoms if isinstance(atom, Opaque)])
+    computed = tuple([(atom, builder.atoms[atom]) for atom in where.sorted_atoms if isinstance(atom, Opaque)])
     given = apply("cast", change.value(at), dtype=dtype)
     stored = put(base.buffer, where, computed, given, kind, None if change.mask is None else change.mask(at))
     own = tuple(v for v in variables(change.space) if v.size != 1)

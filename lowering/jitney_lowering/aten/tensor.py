@@ -90,7 +90,7 @@ class Tensor:
         strided = None if self.paired else self.strided
         if strided is not None:
             where = place(strided, at)
-            computed = tuple([(a, self._atom(a)) for a in where.atoms if isinstance(a, Opaque)])
+            computed = tuple([(a, self._atom(a)) for a in where.sorted_atoms if isinstance(a, Opaque)])
             return load(strided.buffer, where, self.dtype, computed)
         if self.base is not None and self._remap is not None:
             return self.base.load(tuple(self._remap(at)))

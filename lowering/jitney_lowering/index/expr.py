@@ -106,6 +106,11 @@ class Index:
         return self._atoms
 
     @property
+    def sorted_atoms(self) -> list[Atom]:
+        """The same, in an order that is the same in every process."""
+        return sorted(self.atoms, key=lambda atom: atom.order)
+
+    @property
     def order(self) -> tuple[Any, ...]:
         """Sorts expressions by structure, the same in every process."""
         if self._order is None:

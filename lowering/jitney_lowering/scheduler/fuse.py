@@ -10,7 +10,7 @@ from jitney_lowering.ir.loops import LAST, SCANS, SCATTER, Computed, Extern, Pro
 from jitney_lowering.ir.matrix_product import MOST_TOGETHER
 from jitney_lowering.ir.values import Put, cost
 from jitney_lowering.policy import CPU, Policy
-from jitney_lowering.scheduler.group import Group, alone, iterations, join
+from jitney_lowering.scheduler.group import Group, alone, has_many_buffers, iterations, join
 from jitney_lowering.scheduler.loop_order import along_rows, like_rows
 from jitney_lowering.scheduler.precedence import Precedence, bits
 
@@ -228,14 +228,17 @@ class Fusion:
         """Put the members of ``other`` into ``one``, and nothing into ``other``."""
         first, second = self.items[one], self.items[other]
         assert isinstance(first, Group) and isinstance(second, Group)
-        if self.precedence.has_between(one, other):
+        if self.precedence.has_between(one, other) or (related and not _share(first, second)):
             return False
         members = sorted((*first.members, *second.members), key=lambda m: m.number)
+        reads = (first.reads | second.reads) - first.makers.keys() - second.makers.keys()
+        if has_many_buffers(len(members), reads, self.policy):
+            return False
         group = self._group([(m.step, m.number) for m in members])
         rows = next((g for g in (first, second) if 0 < g.depth < len(g.spine)), None)
         if group is None and rows is not None and self.policy.turned_row:
             group = self._group([(like_rows(rows, m.step), m.number) for m in members])
-        if group is None or (related and not _worth(group, first, second)):
+        if group is None or (related and not group.depth):
             return False
         self.items[one], self.items[other] = group, Group((), 0, ())
         self.maker |= dict.fromkeys((m.step.buffer for m in second.members), one)
@@ -331,7 +334,8 @@ def _readers(steps: Sequence[Step], program: Program) -> dict[str, set[int]]:
     return found
 
 
-def _worth(made: Group, first: Group, second: Group) -> bool:
-    """Does a kernel of both read or write less than one of each?"""
-    shared = first.reads & second.reads or first.reads & second.makers.keys() or second.reads & first.makers.keys()
-    return bool(shared) and made.depth > 0
+def _share(first: Group, second: Group) -> bool:
+    """Would a kernel of both read or write less than one of each?"""
+    return bool(
+        first.reads & second.reads or first.reads & second.makers.keys() or second.reads & first.makers.keys()
+    )

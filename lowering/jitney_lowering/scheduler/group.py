@@ -26,6 +26,7 @@ WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced
 COLUMNS = 1024  # results that are worth being computed side by side, where each is of few elements
 MOST_OPERATIONS = 1500  # cost of what many members compute, whose results are in registers
 _SOMEBODY = frozenset({-1})
+_NOT_WRITTEN_OUT = (*SCANS, SCATTER)  # kinds of steps
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -109,13 +110,23 @@ class Group:
     @property
     def row(self) -> int | None:
         """Iterations of the longest nest of loops in a row, for one that can be written out; None for others."""
-        lengths = [iterations(m.step.loops[self.depth :]) if self._is_plain(m) else None for m in self.members]
+        if not self.depth or not all(map(self._is_plain, self.members)):
+            return None
+        lengths = [iterations(loops) for loops in {m.step.loops[self.depth :] for m in self.members}]
         known = [n for n in lengths if n is not None]
-        return max(known, default=None) if self.depth and len(known) == len(lengths) and 0 not in known else None
+        return max(known, default=None) if len(known) == len(lengths) and 0 not in known else None
 
     def _is_plain(self, member: Member) -> bool:
-        plain = not member.deferred and member.step.kind not in (*SCANS, SCATTER)
+        plain = not member.deferred and member.step.kind not in _NOT_WRITTEN_OUT
         return plain and len(member.step.loops) >= self.depth
+
+    def extended(self, member: Member, depth: int) -> Group:
+        """The group with one more member. What is known of its buffers is not looked for again."""
+        made = replace(self, depth=depth, members=(*self.members, member))
+        changed = member.step.reads if member.step.kind == SCATTER else frozenset()
+        made.__dict__["makers"] = makers = {**self.makers, member.step.buffer: member}
+        made.__dict__["reads"] = (self.reads | changed | {load.buffer for load in member.loads}) - makers.keys()
+        return made
 
     def aligned(self, member: Member, load: Load) -> bool:
         """Does the member read what was made in the same iteration, or outside of the group?"""
@@ -196,6 +207,9 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     """The group with one more member, or None if it cannot be one."""
     if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
         return None  # the position of an extreme of everything: a kernel of its own
+    inside = group.makers.keys() | {step.buffer}
+    if has_many_buffers(len(group.members) + 1, (group.reads | step.reads) - inside, group.policy):
+        return None
     steps = (step, *(m.step for m in group.members))
     if any(s.apart or s.late is not step.late for s in steps):
         return None
@@ -307,7 +321,7 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
             if not is_short([(m.step.loops[depth:], m.step.value) for m in (member, *group.members)], policy):
                 return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
-            made = replace(group, depth=depth, members=(*group.members, member))
+            made = group.extended(member, depth)
             suits = _fits(made) and _goes_together(made) and not _is_lopsided(made) and not _is_scattered(made, member)
             return made if suits and not _waits_in_vain(made, member) else None
     return None
@@ -345,6 +359,17 @@ def _is_scattered(group: Group, member: Member) -> bool:
     outside = group.spine[: group.depth]
     loads = [load for load in member.loads if load.buffer not in group.makers and not load.indirect]
     return any(far(load, inside[-1]) and any(near(load, var) for var in outside) for load in loads)
+
+
+def has_many_buffers(members: int, reads: Set[str], policy: Policy) -> bool:
+    """Has a kernel of so many members too many buffers, wherever their values are kept? Soon told; see ``_fits``.
+
+    Args:
+        members: how many there are.
+        reads: buffers that they read and do not fill.
+        policy: of the backend.
+    """
+    return len(reads) + members // IN_REGISTERS > policy.buffer_limit
 
 
 def _fits(group: Group) -> bool:

@@ -88,7 +88,7 @@ def plan(
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, item in enumerate(items):
-        for name in {root(name, buffers) for name in item.writes | item.reads}:
+        for name in sorted({root(name, buffers) for name in item.writes | item.reads}):
             if name not in owned:
                 first.setdefault(name, number)
                 last[name] = number
