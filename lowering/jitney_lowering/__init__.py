@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jitney_lowering.host_calls import PREPARE, with_numbers
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
+    from jitney_lowering.joint.biases import unfuse_biases
     from jitney_lowering.joint.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
     from jitney_lowering.joint.norm_results import recompute_norm_results
     from jitney_lowering.joint.writer import Writer
@@ -69,6 +70,7 @@ __all__ = [
     "recompute_norm_results",
     "schedule",
     "sizes_in",
+    "unfuse_biases",
     "with_numbers",
 ]
 
@@ -80,6 +82,7 @@ _HOMES = {
     "host_calls": ("PREPARE", "with_numbers"),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
+    "joint.biases": ("unfuse_biases",),
     "joint.memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),
     "joint.norm_results": ("recompute_norm_results",),
     "joint.products": ("join_products",),

@@ -336,6 +336,4 @@ def _readers(steps: Sequence[Step], program: Program) -> dict[str, set[int]]:
 
 def _share(first: Group, second: Group) -> bool:
     """Would a kernel of both read or write less than one of each?"""
-    return bool(
-        first.reads & second.reads or first.reads & second.makers.keys() or second.reads & first.makers.keys()
-    )
+    return bool(first.reads & second.reads or first.reads & second.makers.keys() or second.reads & first.makers.keys())
