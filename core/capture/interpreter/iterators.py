@@ -34,6 +34,7 @@ COUNT = itertools.count  # whose position is a number like others: it may change
 _od: Any = collections.OrderedDict()
 TABLES: tuple[Any, ...] = ({}, _od)
 VIEWS: dict[type, str] = {type(getattr(d, name)()): name for d in TABLES for name in ("keys", "values", "items")}
+PROXY: type = types.MappingProxyType
 # Iterators over dictionaries and sets: the views that one of the class may go through, and whether backwards.
 FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
     **{type(iter(getattr({}, view)())): ((view, False),) for view in ("keys", "values", "items")},
@@ -49,11 +50,11 @@ HINT = "make the iterator inside the compiled function"
 def parts(iterator: Any) -> tuple[Any, ...]:
     """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too.
 
-    Of a view, the dictionary alone. Where the class does not tell which view an iterator goes through, and which way,
-    that comes before the position, or None if nobody knows. Of a range what is left of it, and how many numbers these
-    are: from Python 3.12 on nothing else is known, and there is no position to go to.
+    Of a view or proxy, the dictionary alone. Where the class does not tell which view an iterator goes through, and
+    which way, that comes before the position, or None if nobody knows. Of a range what is left of it, and how many
+    numbers these are: from Python 3.12 on nothing else is known, and there is no position to go to.
     """
-    if type(iterator) in VIEWS:
+    if type(iterator) in VIEWS or type(iterator) is PROXY:
         return tuple(r for r in gc.get_referents(iterator) if isinstance(r, dict))
     if type(iterator) in FORMS:
         owner, passed = of_table(iterator)
@@ -103,6 +104,11 @@ def table_iterator(owner: Any, view: str, backwards: bool, passed: int) -> Any:
     for _ in range(passed):
         next(made)
     return made
+
+
+def view_of(owner: Any, kind: type) -> Any:
+    """A view of this class of a dictionary, or a proxy."""
+    return types.MappingProxyType(owner) if kind is PROXY else getattr(base_of_table(owner), VIEWS[kind])(owner)
 
 
 def form_of(iterator: Any, owner: Any, passed: int) -> tuple[str, bool] | None:

@@ -308,7 +308,7 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
         record = vm.world.record_of(source)
         return dict(source) if record is None else dict(vm.world.content(record))
     if isinstance(source, types.MappingProxyType):
-        if vm.world.record_of(source) is not None:
+        if vm.world.record_of(source) is not None and id(source) not in vm.world.views:
             raise Break("a dictionary is made of a types.MappingProxyType from outside")
         return dict(source)
     keys = lookup(vm, type(source), "keys")
