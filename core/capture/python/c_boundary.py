@@ -347,6 +347,22 @@ def key_function(vm: Interpreter, key: Any, symbol: Callable[[Any, Any], bool] =
     return made
 
 
+def item_key(vm: Interpreter, symbol: Callable[[Any, Any], bool]) -> Callable[[Any], Any]:
+    """The key of items that come one by one, which C code compares, or has the interpreter compare."""
+    ordered = ordering(vm, symbol)
+    decided: list[bool] = []
+
+    def made(item: Any) -> Any:
+        if not decided:
+            decided.append(compared_in_python(vm, [item]))
+        if decided[0]:
+            return ordered(item)
+        check_elements(vm, [item])
+        return expose(vm, item)
+
+    return made
+
+
 def safe_to_compare(kind: type) -> bool:
     """Do the class's Python methods for comparing and hashing look at constants only?"""
     return issubclass(kind, enum.Enum)
