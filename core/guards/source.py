@@ -53,6 +53,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "stride": lambda base, key, raw: f"{base}.stride({key})",
     "storage_offset": lambda base, key, raw: f"{base}.storage_offset()",
     "parts": lambda base, key, raw: f"_parts({base})",
+    "ahead": lambda base, key, raw: f"_ahead({base}, {raw})",
     "from_numpy": lambda base, key, raw: f"_from_numpy({base})",
     "from_readonly": lambda base, key, raw: f"_from_readonly({base})",
     "from_scalar": lambda base, key, raw: f"_from_scalar({base})",

@@ -18,9 +18,10 @@ import torch
 
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture import original_functions
+from jitney.capture.builtin_iterators import VIEWS
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
-from jitney.capture.interpreter.iterators import VIEWS, OutsideIterator
+from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted
+from jitney.capture.builtin_iterators import PROXY, VIEWS, parts, view_of
 from jitney.capture.interpreter.code import leaves_traces
-from jitney.capture.interpreter.iterators import PROXY, VIEWS, parts, view_of
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA, SPECIAL_FORMS
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
