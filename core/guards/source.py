@@ -59,6 +59,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "from_scalar": lambda base, key, raw: f"_from_scalar({base})",
     "contents": lambda base, key, raw: CONTENTS[raw].format(base),
     "plain": lambda base, key, raw: f"_plain({base})",
+    "referent": lambda base, key, raw: f"_referent({base})",
     "call": lambda base, key, raw: f"{base}()",
     "call_with": lambda base, key, raw: f"{base}(*{key}[0], **_b.dict({key}[1]))",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict
         **{f"_cell{i}": c for i, c in enumerate(cells)},
         "_parts": parts,
         "_ahead": item_ahead,
+        "_referent": weakref.ref.__call__,
         "_item_of": item_of,
         **FETCHES,
         "_plain": plain,

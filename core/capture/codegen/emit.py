@@ -179,6 +179,7 @@ class Emitter:
                 "_drive": drive,
                 "_parts": parts,
                 "_ahead": item_ahead,
+                "_referent": weakref.ref.__call__,
                 "_item_of": item_of,
                 **FETCHES,
             }

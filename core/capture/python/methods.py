@@ -176,6 +176,9 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return _class_method(vm, fn, owner, name, args, kwargs)
     if isinstance(owner, BaseException):
         return _exception_method(vm, fn, owner, name, args, kwargs)
+    if name == "__call__" and isinstance(owner, weakref.ref):
+        record, target = vm.world.record_of(owner), weakref.ref.__call__(owner)
+        return target if record is None else vm.world.wrap(target, record.source.step("referent"))
     if name == "__call__" and kind in SAFE_OWNERS:
         return vm.call(owner, *args, **kwargs)
     if vm.world.record_of(owner) is None and kind in SAFE_OWNERS:

@@ -224,6 +224,11 @@ for _cls in (inspect.Signature, inspect.Parameter):
         special(getattr(_cls, _name))(_text(_name, _cls))
 
 
+@special(type(inspect.Parameter.VAR_KEYWORD).__str__)
+def _kind_text(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return vm.native(type(inspect.Parameter.VAR_KEYWORD).__str__, *args)
+
+
 # ------------------------------------------------------------------ binding
 
 

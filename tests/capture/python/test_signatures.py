@@ -327,7 +327,12 @@ def annotated(
 def test_the_text_of_a_signature() -> None:
     def fn(x: torch.Tensor, function: Any) -> Any:
         signature = inspect.signature(function)
-        return x * len(str(signature)), f"{signature}", repr(signature), [str(p) for p in signature.parameters.values()]
+        return (
+            x * len(str(signature)),
+            f"{signature}",
+            repr(signature),
+            [(str(p), str(p.kind)) for p in signature.parameters.values()],
+        )
 
     check(fn, t(), annotated, graphs=1, breaks=0)
     check(fn, t(), lambda a, c=1: a, graphs=1, breaks=0)
