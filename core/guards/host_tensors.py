@@ -64,6 +64,22 @@ def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(numbers), tuple([math.copysign(1.0, n) for n in numbers]), tensor.dtype, tensor.shape
 
 
+class OwnMemories:
+    """Has each of these tensors a storage that is none of the others'? Those without any bytes have none."""
+
+    def _jitney_recipe(self, writer: Any) -> list[Any]:
+        return ["call", f"{__name__}:OwnMemories", writer.refs(())]
+
+    def __call__(self, *tensors: torch.Tensor) -> bool:
+        """Compare the addresses."""
+        addresses = [t.untyped_storage().data_ptr() for t in tensors if t.untyped_storage().nbytes()]
+        return len(set(addresses)) == len(addresses)
+
+    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
+        """As of a ``HostComparison``."""
+        return f"{names} share no memory", ""
+
+
 class Apart:
     """Do the tensors that a frame's comparisons ask about lie apart from others that it writes to before?
 

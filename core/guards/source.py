@@ -53,11 +53,13 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "stride": lambda base, key, raw: f"{base}.stride({key})",
     "storage_offset": lambda base, key, raw: f"{base}.storage_offset()",
     "parts": lambda base, key, raw: f"_parts({base})",
+    "ahead": lambda base, key, raw: f"_ahead({base}, {raw})",
     "from_numpy": lambda base, key, raw: f"_from_numpy({base})",
     "from_readonly": lambda base, key, raw: f"_from_readonly({base})",
     "from_scalar": lambda base, key, raw: f"_from_scalar({base})",
     "contents": lambda base, key, raw: CONTENTS[raw].format(base),
     "plain": lambda base, key, raw: f"_plain({base})",
+    "referent": lambda base, key, raw: f"_referent({base})",
     "call": lambda base, key, raw: f"{base}()",
     "call_with": lambda base, key, raw: f"{base}(*{key}[0], **_b.dict({key}[1]))",
 }

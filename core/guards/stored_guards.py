@@ -17,7 +17,7 @@ Row = list[str]  # what is guarded; the user's line or nothing; how the value is
 _NAME = re.compile(r"\b_\w+")
 _GIVEN = {
     "_b", "_type", "_value", "_tensor_facts", "_parts", "_item_of", "_from_numpy", "_from_readonly", "_from_scalar",
-    "_plain",
+    "_ahead", "_referent", "_plain",
 }  # fmt: skip
 
 

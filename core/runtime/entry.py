@@ -17,6 +17,7 @@ from jitney._util.forks import reentrant_lock
 from jitney.backends import BoundBackend
 from jitney.backends.identity import identity
 from jitney.cache.digest import NotStorable
+from jitney.capture.builtin_iterators import next_values
 from jitney.capture.interpreter.target import Target
 from jitney.errors import BackendFailed
 from jitney.guards.dynamic import ObservedValues
@@ -58,8 +59,13 @@ class Entry:
 
 
 def group_of(args: tuple[Any, ...]) -> tuple[int, ...]:
-    """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
+    """Which modules a call is about: the cache limit counts for each group, so that layers may share code.
+
+    Those that an iterator gives next are among them: a loop over layers that a break cuts.
+    """
     owners = [a.__self__ if type(a) is types.MethodType else a for a in args]
+    for argument in args:
+        owners += next_values(argument)
     return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
 
 

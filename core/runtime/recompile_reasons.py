@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jitney.capture.interpreter.iterators import parts
+from jitney.capture.builtin_iterators import item_ahead, parts
 from jitney.capture.numpy.memory import FETCHES
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.condition import first_unmet
@@ -26,6 +27,8 @@ def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict
         **arguments,
         **{f"_cell{i}": c for i, c in enumerate(cells)},
         "_parts": parts,
+        "_ahead": item_ahead,
+        "_referent": weakref.ref.__call__,
         "_item_of": item_of,
         **FETCHES,
         "_plain": plain,

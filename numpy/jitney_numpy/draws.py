@@ -8,7 +8,7 @@ import numpy as np
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.tables import Args, Handler, Kwargs
-from jitney.capture.world.draws import Generator, handler
+from jitney.capture.world.draws import Generator, handler, seed
 from jitney.config import config
 from jitney_numpy.calls import ArrayTable
 
@@ -41,9 +41,21 @@ MODERN = Generator(
 )
 
 
-def _traced(name: str, of: Generator) -> Handler:
-    draw = handler(name, of)
+def _seeded(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return seed(vm, args[0], args[1:], kwargs, LEGACY)
 
+
+def _all_seeded(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """``np.random.seed``: of the generator whose methods the module's other functions are."""
+    return seed(vm, np.random.rand.__self__, args, kwargs, LEGACY, seed_all)  # type: ignore[attr-defined]
+
+
+def seed_all(_: np.random.RandomState, *args: Any) -> None:
+    """What emitted code calls: it minds another bit generator, where there is one."""
+    np.random.seed(*args)
+
+
+def _traced(name: str, draw: Handler) -> Handler:
     def guarded(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not config.trace_numpy:
             raise Break(f"np.random.{name} with config.trace_numpy off", "it runs in NumPy")
@@ -54,4 +66,6 @@ def _traced(name: str, of: Generator) -> Handler:
 
 for _cls, _of in ((np.random.RandomState, LEGACY), (np.random.Generator, MODERN)):
     for _name in _of.kinds:
-        table.add(vars(_cls)[_name], _traced(_name, _of))
+        table.add(vars(_cls)[_name], _traced(_name, handler(_name, _of)))
+table.add(vars(np.random.RandomState)["seed"], _traced("seed", _seeded))
+table.add(np.random.seed, _traced("seed", _all_seeded))

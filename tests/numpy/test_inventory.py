@@ -18,7 +18,7 @@ WHOLE = set(
     "acos acosh asin asinh atan atanh atan2 conj fix isneginf isposinf iscomplex isreal pow nancumprod nancumsum "
     "nanprod nanstd nanvar cumulative_sum cumulative_prod trapezoid asanyarray astype concat permute_dims empty "
     "take_along_axis linalg.vecdot linalg.svdvals linalg.matrix_transpose linalg.trace linalg.cross linalg.matmul "
-    "linalg.outer linalg.tensordot fft.fftshift fft.ifftshift".split()
+    "linalg.outer linalg.tensordot fft.fftshift fft.ifftshift random.randint".split()
 )
 # Functions of integers, captured for these.
 OF_INTEGERS = set("bitwise_invert bitwise_not bitwise_left_shift bitwise_right_shift".split())

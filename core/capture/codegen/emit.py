@@ -18,13 +18,13 @@ from torch import fx
 
 from jitney._util import generated_code
 from jitney._util.lazy_graph_module import LazyGraphModule
+from jitney.capture.builtin_iterators import item_ahead, parts
 from jitney.capture.codegen import cleanups, relations
 from jitney.capture.codegen.iterator_positions import move_of, put
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
-from jitney.capture.interpreter.iterators import parts
 from jitney.capture.interpreter.resume import (
     Exit,
     Layout,
@@ -173,7 +173,16 @@ class Emitter:
         self.vm = vm
         self.signature = signature
         self.pool = Pool(
-            {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_item_of": item_of, **FETCHES}
+            {
+                "MISS": MISS,
+                "_state": state,
+                "_drive": drive,
+                "_parts": parts,
+                "_ahead": item_ahead,
+                "_referent": weakref.ref.__call__,
+                "_item_of": item_of,
+                **FETCHES,
+            }
             | {"_plain": plain}
             | {"_torch": torch, "_math": math}
         )

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jitney.capture.interpreter.iterators import BACKWARDS, COUNT, FORMS, RANGE, parts
+from jitney.capture.builtin_iterators import BACKWARDS, COUNT, FORMS, RANGE, parts
+from jitney.capture.interpreter.iterators import ItemsAhead
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.world.world import World
 
@@ -47,6 +48,8 @@ def move_of(world: World, real: Iterator[Any], copy: Iterator[Any], steps: int) 
     Raises:
         GiveUp: its list has been too short at both times.
     """
+    if type(copy) is ItemsAhead:
+        return (copy.calls, None, ()), True
     needs = Needs()
     move = (steps, None, ()) if type(real) is COUNT else _move(world, real, copy, 0, needs)
     if not needs.before and (needs.table or not needs.after):

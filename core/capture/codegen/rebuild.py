@@ -17,13 +17,14 @@ import torch
 
 from jitney._util.ownership import HEAP
 from jitney.capture import policy
+from jitney.capture.builtin_iterators import VIEWS
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.codegen.rebuild_iterators import ITERATORS, finished, rebuilt_iterator
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.exception_context import go_on_outside
 from jitney.capture.interpreter.frame import NULL, ExcInfo
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
-from jitney.capture.interpreter.iterators import VIEWS, OutsideIterator
+from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.interpreter.resume_serialization import Made
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart

@@ -8,17 +8,17 @@ import re
 import warnings
 from typing import Any, Protocol
 
-from jitney.capture.interpreter.code import PY312
-from jitney.capture.interpreter.iterators import (
+from jitney.capture.builtin_iterators import (
     BACKWARDS,
     FORMS,
     beginning,
     form_of,
     of_table,
     same_objects,
-    set_state,
     table_iterator,
 )
+from jitney.capture.interpreter.code import PY312
+from jitney.capture.interpreter.iterators import set_state
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.world.record import Record
 from jitney.capture.world.set_order import HINT as ORDER_HINT

@@ -2,13 +2,12 @@
 
 The builtin iterators tell what they iterate over and where they are (``__reduce__``, which consumes nothing). Capture
 walks a copy over guarded items and advances the real iterator by as many steps once the graph has run. The position
-is a constant of the capture; where it changes between calls, ``next`` is a graph break instead.
+is a constant of the capture. Where it changes between calls, as at each turn of a loop that a break cuts, what is still
+to come has a source of its own, ``_ahead(iterator, k)``: each item that the frame takes is guarded, and so is the end.
 """
 
 from __future__ import annotations
 
-import ast
-import collections
 import functools
 import gc
 import itertools
@@ -19,6 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture.builtin_iterators import (
+    CHAIN,
+    COMPOSED,
+    COUNT,
+    END,
+    FORMS,
+    LEAVES,
+    RANGE,
+    VIEWS,
+    beginning,
+    item_ahead,
+    parts,
+    same_objects,
+    table_iterator,
+)
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.world.record import CONTENT_TYPES, Record
 from jitney.guards import Source
@@ -26,110 +40,18 @@ from jitney.guards import Source
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
-BACKWARDS: type = type(reversed([]))
-RANGE: type = type(iter(range(1)))
-LEAVES = {type(iter([])), type(iter(())), RANGE, type(iter("")), type(iter("é")), BACKWARDS}
-COMPOSED = {enumerate, zip}
-COUNT = itertools.count  # whose position is a number like others: it may change from call to call
-_od: Any = collections.OrderedDict()
-TABLES: tuple[Any, ...] = ({}, _od)
-VIEWS: dict[type, str] = {type(getattr(d, name)()): name for d in TABLES for name in ("keys", "values", "items")}
-# Iterators over dictionaries and sets: the views that one of the class may go through, and whether backwards.
-FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
-    **{type(iter(getattr({}, view)())): ((view, False),) for view in ("keys", "values", "items")},
-    **{type(reversed(getattr({}, view)())): ((view, True),) for view in ("keys", "values", "items")},
-    type(iter(set())): (("__iter__", False),),
-    type(iter(_od)): tuple((view, way) for view in ("keys", "values", "items") for way in (False, True)),
-}
-SEVERAL = {kind for kind, forms in FORMS.items() if len(forms) > 1}
-LEAVES |= FORMS.keys()
 HINT = "make the iterator inside the compiled function"
-
-
-def parts(iterator: Any) -> tuple[Any, ...]:
-    """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too.
-
-    Of a view, the dictionary alone. Where the class does not tell which view an iterator goes through, and which way,
-    that comes before the position, or None if nobody knows. Of a range what is left of it, and how many numbers these
-    are: from Python 3.12 on nothing else is known, and there is no position to go to.
-    """
-    if type(iterator) in VIEWS:
-        return tuple(r for r in gc.get_referents(iterator) if isinstance(r, dict))
-    if type(iterator) in FORMS:
-        owner, passed = of_table(iterator)
-        if type(iterator) not in SEVERAL:
-            return owner, passed
-        return owner, None if owner is None else form_of(iterator, owner, passed), passed
-    if type(iterator) is COUNT:  # its text says it, if it counts in plain numbers; Python 3.14 has no __reduce__ of it
-        try:
-            found = ast.literal_eval(repr(iterator).removeprefix("count"))
-        except (ValueError, SyntaxError):
-            return ()
-        return found if type(found) is tuple else (found, 1)
-    _, args, *state = iterator.__reduce__()
-    if type(iterator) is RANGE:
-        left = args[0][state[0] or 0 :]
-        return left, len(left)
-    return (*args, state[0] if state else None)
-
-
-def beginning(iterator: Any, owner: Any) -> Any:
-    """What makes such an iterator over a sequence: no method of a subclass's own."""
-    if type(iterator) is BACKWARDS:
-        return list.__reversed__
-    return next((kind.__iter__ for kind in (list, tuple, str, bytes) if isinstance(owner, kind)), iter)
-
-
-def of_table(iterator: Any) -> tuple[Any, int]:
-    """The dictionary or set, and how many items are passed; ``(None, 0)`` if it has come to its end.
-
-    Raises:
-        RuntimeError: since it began, the dictionary has got another size or other keys.
-    """
-    owner = next((r for r in gc.get_referents(iterator) if isinstance(r, dict | set | frozenset)), None)
-    _, (rest,) = iterator.__reduce__()
-    return (None, 0) if owner is None else (owner, base_of_table(owner).__len__(owner) - len(rest))
-
-
-def base_of_table(owner: Any) -> Any:
-    """Its builtin class, whose methods are not the program's."""
-    return next(kind for kind in (collections.OrderedDict, dict, set, frozenset) if isinstance(owner, kind))
-
-
-def table_iterator(owner: Any, view: str, backwards: bool, passed: int) -> Any:
-    """An iterator over a dictionary or set that has passed some of its items; the emitted code calls this too."""
-    items = getattr(base_of_table(owner), view)(owner)
-    made = reversed(items) if backwards else iter(items)
-    for _ in range(passed):
-        next(made)
-    return made
-
-
-def form_of(iterator: Any, owner: Any, passed: int) -> tuple[str, bool] | None:
-    """The view that an iterator over ``owner`` goes through, and whether backwards; None where that is not known."""
-    _, (rest,) = iterator.__reduce__()
-    fitting = [form for form in FORMS[type(iterator)] if same_objects(list(table_iterator(owner, *form, passed)), rest)]
-    return fitting[0] if len(fitting) == 1 or (fitting and not rest) else None
-
-
-def same_objects(found: list[Any], wanted: list[Any]) -> bool:
-    """Are these the same objects, or new pairs of the same ones?"""
-    if len(found) != len(wanted):
-        return False
-    return all(
-        a is b or (type(a) is tuple and type(b) is tuple and len(a) == len(b) == 2 and a[0] is b[0] and a[1] is b[1])
-        for a, b in zip(found, wanted, strict=True)
-    )
 
 
 def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
     """The walking copy of an iterator from outside, made on first use."""
     if record.content is None:
         known = type(iterator) in LEAVES | COMPOSED and vm.world.steady(record.source, _known_position(iterator))
-        if not known and not _counts(iterator):
-            raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
-        _claim(vm, iterator, record.source)
-        record.content = _copy(vm, iterator, record.source)
+        if known or _counts(iterator):
+            _claim(vm, iterator, record.source)
+            record.content = _copy(vm, iterator, record.source)
+        else:
+            record.content = ItemsAhead(vm, iterator, record.source)
         record.slots["advanced"] = 0
     return record.content
 
@@ -150,6 +72,71 @@ def _position(iterator: Any) -> Any:
     """What must stay the same for the capture to be used again."""
     found = parts(iterator)
     return tuple(_position(p) if type(p) in LEAVES | COMPOSED else p for p in found if isinstance(p, int) or _is(p))
+
+
+def _owners(vm: Interpreter, iterator: Any, source: Source) -> Iterator[Any]:
+    """The containers that an iterator goes through, with records: what the frame writes to must not be one of them."""
+    kind = type(iterator)
+    if kind not in LEAVES | COMPOSED and kind is not CHAIN and not _counts(iterator):
+        raise Break(f"an iterator of class {kind.__qualname__} from outside is advanced", HINT)
+    world = vm.world
+    world.guard(source, "type", kind)
+    _claim(vm, iterator, source)
+    if kind is COUNT or kind is RANGE:
+        return
+    found, base = parts(iterator), source.step("parts")
+    world.guard(base, "len", len(found))
+    if kind in LEAVES:
+        if type(found[0]) not in (str, bytes, tuple):
+            yield world.wrap(found[0], base.item(0))
+        else:
+            world.guard(base.item(0), "type", type(found[0]))
+        return
+    inner = found[:1] if kind is enumerate else found[:-1] if kind is zip else found
+    for place, part in enumerate(inner):
+        yield from _owners(vm, part, base.item(place))
+    if kind is CHAIN and found:
+        yield from _owners_to_come(vm, found[0], base.item(0))
+
+
+def _owners_to_come(vm: Interpreter, iterator: Any, source: Source) -> Iterator[Any]:
+    """What a chain will go through: all of it is given, or nobody would know what is written to."""
+    for place in itertools.count():
+        found, ahead = item_ahead(iterator, place), source.step("ahead", place)
+        if found is END:
+            vm.world.guard(ahead, "is", END)
+            return
+        yield vm.world.wrap(found, ahead)
+
+
+class ItemsAhead:
+    """The copy of an iterator whose position is not known: its items are read one by one."""
+
+    __slots__ = ("calls", "iterator", "owners", "source", "vm")
+
+    def __init__(self, vm: Interpreter, iterator: Any, source: Source) -> None:
+        self.vm = vm
+        self.iterator = iterator
+        self.source = source
+        self.owners = list(_owners(vm, iterator, source))  # what it goes through
+        self.calls = 0  # of ``next``, those at the end among them
+
+    def __iter__(self) -> ItemsAhead:
+        return self
+
+    def __next__(self) -> Any:
+        if any(record is not None and record.dirty for record in map(self.vm.world.record_of, self.owners)):
+            raise Break("an iterator from outside goes through what the frame has changed")
+        try:
+            value = item_ahead(self.iterator, self.calls)
+        except (LookupError, RuntimeError) as error:
+            raise Break(f"an iterator of class {type(self.iterator).__qualname__} from outside: {error}") from None
+        place = self.source.step("ahead", self.calls)
+        self.calls += 1
+        if value is END:
+            self.vm.world.guard(place, "is", END)
+            raise StopIteration
+        return self.vm.world.wrap(value, place)
 
 
 def _is(value: Any) -> bool:

@@ -18,9 +18,10 @@ import torch
 
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture import original_functions
+from jitney.capture.builtin_iterators import VIEWS
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
-from jitney.capture.interpreter.iterators import VIEWS, OutsideIterator
+from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
@@ -343,6 +344,22 @@ def key_function(vm: Interpreter, key: Any, symbol: Callable[[Any, Any], bool] =
         if not decided:
             decided.append(compared_in_python(vm, [value]))
         return ordered(value) if decided[0] else value
+
+    return made
+
+
+def item_key(vm: Interpreter, symbol: Callable[[Any, Any], bool]) -> Callable[[Any], Any]:
+    """The key of items that come one by one, which C code compares, or has the interpreter compare."""
+    ordered = ordering(vm, symbol)
+    decided: list[bool] = []
+
+    def made(item: Any) -> Any:
+        if not decided:
+            decided.append(compared_in_python(vm, [item]))
+        if decided[0]:
+            return ordered(item)
+        check_elements(vm, [item])
+        return expose(vm, item)
 
     return made
 

@@ -113,7 +113,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     if record is not None and isinstance(obj, CONTENT_TYPES):
         obj = vm.world.content(record)
     elif not isinstance(obj, (str, bytes, tuple, list, range, collections.deque)) and not (
-        isinstance(obj, types.MappingProxyType | re.Match) and record is None
+        isinstance(obj, types.MappingProxyType | re.Match) and (record is None or id(obj) in vm.world.views)
     ):
         if record is not None or not _known_subscript(obj):
             refuse_uncaptured(vm, obj, f"a {kind.__qualname__} is subscripted")

@@ -24,6 +24,8 @@ from jitney.capture.tables import FunctionTable
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
+from jitney.guards.host_tensors import OwnMemories
+from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -92,8 +94,12 @@ def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     memo = given.get("memo")
     if len(args) > 2 or given.keys() - {"x", "memo"} or not (memo is None or type(memo) is Memo):
         raise Break("copy.deepcopy() with a memo of the program's")
-    memo = memo if type(memo) is Memo else vm.world.mark_fresh(Memo())
-    return _deep(vm, given["x"], memo)
+    if type(memo) is Memo:
+        return _deep(vm, given["x"], memo)
+    memo = vm.world.mark_fresh(Memo())
+    made = _deep(vm, given["x"], memo)
+    _check_memories(vm, memo)
+    return made
 
 
 def _is_shared(value: Any) -> bool:
@@ -128,8 +134,24 @@ def _deep(vm: Interpreter, value: Any, memo: Memo) -> Any:
     return _rebuilt(vm, value, lambda part: _deep(vm, part, memo), memo.copies)
 
 
+def _check_memories(vm: Interpreter, memo: Memo) -> None:
+    """Guard that no two of the tensors that are copied are views of one memory, whose copies would be so, too."""
+    tensors = [v for v, _ in memo.copies.values() if is_stand_in(v)]
+    copied = [v for v in tensors if python_type(vm, v) is not torch.nn.Parameter]  # each of those is cloned
+    memories = set(map(storage, copied))
+    found = [vm.tracer.adopted[id(fake)] for fake in vm.tracer.outside() if storage(fake) in memories]
+    own = OwnMemories()
+    with torch_private.without_modes():
+        if len(memories) < len(copied) or not own(*(real for real, _ in found)):
+            raise Break("copy.deepcopy() of tensors that share memory", "use clone()")
+    if len(found) > 1:
+        for _, source in found:
+            source.wanted = True
+        vm.world.comparisons.append((own, tuple(source for _, source in found), True))
+
+
 def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
-    """A clone, where nothing but numbers is copied. Two tensors from outside may share memory at another call."""
+    """A clone, where nothing but numbers is copied."""
     if is_stand_in(value) and python_type(vm, value) is torch.nn.Parameter:
         data = vm.native(torch.Tensor.clone, vm.native(torch.Tensor.detach, value))
         made = vm.call(torch.nn.Parameter, data, value.requires_grad)
@@ -142,11 +164,6 @@ def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
     source = vm.tracer.source_of(value)
     if source is not None:
         vm.world.guard(source, "true", "not _b.vars({v})")
-    copied = [v for v, _ in memo.values() if is_stand_in(v) and python_type(vm, v) is torch.Tensor]
-    memories = [storage(v) for v in (*copied, value)]
-    outside = set(map(storage, vm.tracer.outside()))
-    if len(set(memories)) < len(memories) or len(outside.intersection(memories)) > 1:
-        raise Break("copy.deepcopy() of tensors that may share memory", "use clone()")
     made = vm.native(torch.Tensor.clone, value)
     if source is None and vars(value).keys() - vars(made).keys():
         raise Break("copy.deepcopy() of a tensor with attributes of its own", "use clone()")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
+import gc
 import inspect
 import operator
 import random
@@ -175,6 +176,9 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return _class_method(vm, fn, owner, name, args, kwargs)
     if isinstance(owner, BaseException):
         return _exception_method(vm, fn, owner, name, args, kwargs)
+    if name == "__call__" and isinstance(owner, weakref.ref):
+        record, target = vm.world.record_of(owner), weakref.ref.__call__(owner)
+        return target if record is None else vm.world.wrap(target, record.source.step("referent"))
     if name == "__call__" and kind in SAFE_OWNERS:
         return vm.call(owner, *args, **kwargs)
     if vm.world.record_of(owner) is None and kind in SAFE_OWNERS:
@@ -440,6 +444,16 @@ def _iterator_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args
     return vm.native(fn, *args, **kwargs)
 
 
+def _proxy_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of a ``types.MappingProxyType``: that of the dictionary behind it."""
+    (mapping,) = gc.get_referents(owner)
+    if vm.world.record_of(owner) is not None and id(owner) not in vm.world.views:
+        raise Break(f"call of the C method {fn.__qualname__}", "call it outside the compiled function")
+    if type(mapping) in (dict, collections.OrderedDict) and name in ("get", "keys", "values", "items", "copy"):
+        return vm.call(getattr(type(mapping), name), mapping, *args, **kwargs)
+    return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
+
+
 def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """C methods of classes: ``type.__call__``, ``mro``, ``__subclasses__``, ``fromkeys``."""
     if name == "__call__":
@@ -531,11 +545,12 @@ BOUND: dict[type, Callable[..., Any]] = {
         (zip, enumerate, map, filter, reversed, type(iter([])), type(iter(())), type(iter({})), type(iter(range(1)))),
         _iterator_method,
     ),
+    types.MappingProxyType: _proxy_method,
     contextvars.ContextVar: context_variables.method,
     torch.Generator: generators.method,
 }
 SAFE_OWNERS = {
-    slice, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
+    slice, type({}.keys()), type({}.values()), type({}.items()),
     type(collections.OrderedDict().keys()), type(collections.OrderedDict().values()),
     type(collections.OrderedDict().items()), torch.Size, operator.itemgetter, functools.partial,
 }  # fmt: skip

@@ -39,6 +39,7 @@ from jitney.capture.python.c_boundary import (
     expose,
     has_tensor,
     held,
+    item_key,
     key_function,
     ordering,
     plain_text,
@@ -151,7 +152,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             call_args[0] = caller(vm, args[0])
         if at is not None and 0 <= at < len(args):
             own = python_method(vm, args[at], "__iter__") is not None
-            call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at], kwargs.get("key") is not None)
+            call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at])
     elif fn is functools.cmp_to_key:
         call_args[0] = caller(vm, args[0])
     if key in COMPARING and kwargs.get("key") is None:
@@ -159,9 +160,11 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         values = list(values) if isinstance(values, dict) else values
         if isinstance(values, FRESH_CONTAINERS) and compared_in_python(vm, values):
             kwargs = {**kwargs, "key": ordering(vm, operator.gt if fn is max else operator.lt)}
+        elif not isinstance(values, FRESH_CONTAINERS):  # items that come one by one
+            kwargs = {**kwargs, "key": item_key(vm, operator.gt if fn is max else operator.lt)}
         else:
             check_elements(vm, values)
-            if not (isinstance(values, FRESH_CONTAINERS) and all(type(v) in PLAIN for v in values)):
+            if not all(type(v) in PLAIN for v in values):
                 kwargs = {**kwargs, "key": functools.partial(expose, vm)}
     elif key in COMPARING:
         kwargs = {**kwargs, "key": key_function(vm, kwargs["key"], operator.gt if fn is max else operator.lt)}
@@ -188,22 +191,14 @@ def _iterated_argument(fn: Any, args: list[Any]) -> int | None:
     return -1 if id(fn) in COMPARING and len(args) > 1 else 0
 
 
-def _iterated(vm: Interpreter, fn: Any, value: Any, has_keys: bool) -> Any:
+def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
     ordered = fn in (sorted, max, min) and isinstance(value, set | frozenset) and {*map(type, value)} in ({int}, {str})
     made = list(value) if ordered else iterable(vm, value)
     if fn in (any, all):
         return _truths(vm, made)
-    if fn in (max, min) and not has_keys and not isinstance(made, FRESH_CONTAINERS):
-        return _comparable(vm, made)
     if fn is sorted and not isinstance(made, FRESH_CONTAINERS):
         return vm.native(list, made)
     return made
-
-
-def _comparable(vm: Interpreter, values: Any) -> Any:
-    for value in values:
-        check_elements(vm, [value])
-        yield value
 
 
 def _truths(vm: Interpreter, values: Any) -> Any:
@@ -308,7 +303,7 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
         record = vm.world.record_of(source)
         return dict(source) if record is None else dict(vm.world.content(record))
     if isinstance(source, types.MappingProxyType):
-        if vm.world.record_of(source) is not None:
+        if vm.world.record_of(source) is not None and id(source) not in vm.world.views:
             raise Break("a dictionary is made of a types.MappingProxyType from outside")
         return dict(source)
     keys = lookup(vm, type(source), "keys")

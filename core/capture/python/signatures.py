@@ -194,6 +194,41 @@ for _cls in (inspect.Signature, inspect.Parameter):
             special.add(_entry.fget, _reader(_name))
 
 
+def _is_plain(value: Any) -> bool:
+    """Is its text the same in every process?"""
+    parts = value if type(value) is tuple else (value,)
+    return all(type(v) in ATOMS or v is inspect.Parameter.empty for v in parts)
+
+
+def _text(name: str, cls: Any) -> Any:
+    """The text of a signature or parameter whose defaults are constants, and whose annotations are such, or classes."""
+
+    def text(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        (owner,) = args
+        if not _known(vm, owner):
+            raise Break(f"{cls.__qualname__}.{name} of an object from outside", HINT)
+        parameters = [owner] if cls is inspect.Parameter else owner.parameters.values()
+        defaults = [p.default for p in parameters]
+        annotations = [p.annotation for p in parameters]
+        if cls is inspect.Signature:
+            annotations.append(owner.return_annotation)
+        if not all(map(_is_plain, defaults)) or not all(_is_plain(a) or _is_type(a) for a in annotations):
+            raise Break(f"{cls.__qualname__}.{name} shows objects", HINT)
+        return vm.native(getattr(cls, name), owner)
+
+    return text
+
+
+for _cls in (inspect.Signature, inspect.Parameter):
+    for _name in ("__str__", "__repr__"):
+        special(getattr(_cls, _name))(_text(_name, _cls))
+
+
+@special(type(inspect.Parameter.VAR_KEYWORD).__str__)
+def _kind_text(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return vm.native(type(inspect.Parameter.VAR_KEYWORD).__str__, *args)
+
+
 # ------------------------------------------------------------------ binding
 
 

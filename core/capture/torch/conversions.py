@@ -71,6 +71,9 @@ def in_other_terms(tracer: Any, func: Any, name: str, args: tuple[Any, ...], kwa
     if func in MAKERS and needs_graph(func, args):
         with tracer:
             return made_of_data(func, args, kwargs)
+    if func is torch.Tensor.new_tensor and len(args) == 2 and all(type(leaf) in DTYPES for leaf in _leaves(args[1])):
+        with tracer:  # whose values are known
+            return torch.tensor(args[1], **_as_of(args[0], kwargs))
     if name == "where" and not kwargs and len(args) == 3:
         at = 1 if func is torch.Tensor.where else 0
         if is_stand_in(args[at]) and args[at].dtype is torch.uint8:  # eager converts it, torch's stand-ins refuse it
@@ -361,9 +364,12 @@ def needs_graph(func: Any, args: tuple[Any, ...]) -> bool:
 def made_of_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``torch.tensor`` or its like gives for data that the graph computes."""
     own = MAKERS[func]
-    if own:
-        kwargs = {"dtype": args[0].dtype, "device": args[0].device} | {k: v for k, v in kwargs.items() if v is not None}
-    return of_data(*args[own:], **kwargs)
+    return of_data(*args[own:], **(_as_of(args[0], kwargs) if own else kwargs))
+
+
+def _as_of(tensor: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The dtype and device of a tensor, where ``new_tensor`` is not told others."""
+    return {"dtype": tensor.dtype, "device": tensor.device} | {k: v for k, v in kwargs.items() if v is not None}
 
 
 def with_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:

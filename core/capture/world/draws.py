@@ -1,7 +1,7 @@
 """Numbers that the frame draws from random generators of Python or NumPy: unknown while it is captured.
 
-Emitted code draws them once its guards hold, in the order of the program, before it calls the graph. A graph that
-fails puts the generators back: the frame then runs eagerly, and draws the same.
+Emitted code draws them, and seeds the generators, once its guards hold, in the order of the program, before it calls
+the graph. A graph that fails puts the generators back: the frame then runs eagerly, and draws the same.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Generator:
     restore: str
 
 
+SEEDS = (int, float, str, bytes, type(None))
 MOST = 64  # numbers that one call draws from
 
 PYTHON = Generator(KINDS, lambda: random.Random(0), "{}.getstate()", "{}.setstate({})")
@@ -58,7 +59,10 @@ IN_PYTHON = {name: vars(random.Random)[name] for name in KINDS if name in vars(r
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """Numbers: the names that emitted code has for them, the method, and whose that is."""
+    """Numbers, or a seed: the names that emitted code has for them, the method, and whose that is.
+
+    ``function`` is called in the place of the method, with the owner first.
+    """
 
     name: str
     method: str
@@ -66,11 +70,12 @@ class Draw:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     of: Generator
+    function: Callable[..., Any] | None = None
 
     def text(self, rebuild: Rebuilder) -> str:
         """The line that draws it."""
         owner = rebuild.expr(self.owner)
-        called = f"{rebuild.constant(shuffled)}({owner}, " if self.method == "shuffle" else f"{owner}.{self.method}("
+        called = f"{rebuild.constant(self.function)}({owner}, " if self.function else f"{owner}.{self.method}("
         texts = [f"({rebuild.each(a)}), " if type(a) is tuple else rebuild.each((a,)) for a in self.args]
         return f"{self.name} = {called}{''.join(texts)}**{self.kwargs!r})"
 
@@ -109,7 +114,8 @@ def _drawn_among(vm: Interpreter, method: str, args: Args, kwargs: Kwargs) -> An
     vm.world.assumptions.keep_private("numbers drawn from a random number generator")
     names = [f"_d{len(vm.draws)}_{i}" for i in range(count)]
     target = names[0] if method == "choice" else f"({', '.join(names)},)"
-    vm.draws.append(Draw(target, method, owner, (values, *([count] if rest else [])), {}, PYTHON))
+    function = shuffled if method == "shuffle" else None
+    vm.draws.append(Draw(target, method, owner, (values, *([count] if rest else [])), {}, PYTHON, function))
     found = [vm.symbols.drawn(Source(None, "local", name), *kinds) for name in names]
     if method == "shuffle":
         _replace(vm, given, found)
@@ -137,6 +143,29 @@ def _gives(of: Generator, method: str, args: Args, kwargs: Kwargs) -> bool:
         return False
 
 
+def seed(vm: Interpreter, owner: Any, args: Args, kwargs: Kwargs, of: Generator = PYTHON, function: Any = None) -> None:
+    """``owner.seed(*args)``, which emitted code does in its place among the draws."""
+    known = type(owner) is type(of.sample()) and not vm.world.is_fresh(owner)
+    if not known or kwargs or not _seeds(of, args):
+        raise Break(f"{type(owner).__qualname__}.seed changes a random number generator")
+    vm.world.anchor(owner)
+    vm.world.assumptions.keep_private("numbers drawn from a random number generator")
+    vm.draws.append(Draw(f"_d{len(vm.draws)}", "seed", owner, tuple(args), {}, of, function))
+
+
+def _seeds(of: Generator, args: Args) -> bool:
+    """Are these a seed that no generator of the class refuses? Every number that a symbolic one may be is such."""
+    if len(args) == 1 and type(args[0]) is torch.SymInt:
+        return bool(args[0] >= 0) and bool(args[0] < 2**32)
+    if any(type(value) not in SEEDS for value in args):
+        return False
+    try:
+        of.sample().seed(*args)
+    except Exception:
+        return False
+    return True
+
+
 def lines(vm: Interpreter, rebuild: Rebuilder) -> list[str]:
     """What emitted code does before the graph."""
     return [one.text(rebuild) for one in vm.draws]
@@ -157,5 +186,6 @@ def handler(name: str, of: Generator) -> Handler:
 
 for _name, _function in IN_PYTHON.items():
     special(_function)(handler(_name, PYTHON))
+special(vars(random.Random)["seed"])(lambda vm, args, kwargs: seed(vm, args[0], args[1:], kwargs))
 for _name in ("choice", "sample", "shuffle"):
     special(vars(random.Random)[_name])(_among(_name))

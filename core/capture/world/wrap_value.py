@@ -5,6 +5,7 @@ Constants are themselves, tensors and arrays get stand-ins, objects with identit
 
 from __future__ import annotations
 
+import collections
 import enum
 import re
 import types
@@ -15,8 +16,8 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted
+from jitney.capture.builtin_iterators import PROXY, VIEWS, parts, view_of
 from jitney.capture.interpreter.code import leaves_traces
-from jitney.capture.interpreter.iterators import VIEWS, base_of_table, parts
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA, SPECIAL_FORMS
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
@@ -184,13 +185,15 @@ def _frozenset(world: World, value: frozenset[Any], source: Source) -> Any:
 
 
 def _view(world: World, value: Any, source: Source) -> Any:
-    """A view of a dictionary: one of what capture has of that, in the place of this one."""
+    """A view of a dictionary, or a proxy: one of what capture has of that, in the place of this one."""
     found = world.records.get(id(value))
     made = _object(world, value, source)
     record = world.records[id(value)] if found is None else found
     if record.content is not None:
         return record.content
-    (owner,) = parts(value)
+    owner: Any = next(iter(parts(value)), None)
+    if type(owner) not in (dict, collections.OrderedDict):  # a proxy asks the methods of any class
+        return made
     inner = world.records.get(id(world.wrap(owner, source.step("parts").item(0))))
     of_class = {"__module__", "__doc__"} <= dict.keys(owner)  # to whose namespace the frame may write otherwise
     if inner is None or of_class or id(owner) in world.viewed:
@@ -202,7 +205,7 @@ def _view(world: World, value: Any, source: Source) -> Any:
         return made
     finally:
         world.viewed.remove(id(owner))
-    record.content = made = getattr(base_of_table(owner), VIEWS[type(value)])(content)
+    record.content = made = view_of(content, type(value))
     world.add(made, source)
     world.views[id(made)] = made
     return made
@@ -281,7 +284,7 @@ WRAPPERS: dict[type, Wrapper] = {
     tuple: _tuple,
     frozenset: _frozenset,
     slice: _slice,
-    **dict.fromkeys(VIEWS, _view),
+    **dict.fromkeys((*VIEWS, PROXY), _view),
     **dict.fromkeys((torch.Tensor, torch.nn.Parameter), _tensor),
     **dict.fromkeys((np.ndarray, *SCALARS), _array),
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import jitney
-from jitney.capture.interpreter.iterators import parts
+from jitney.capture.builtin_iterators import parts
 
 Fn = Callable[..., Any]
 

@@ -48,7 +48,7 @@ def test_prints_keep_order_with_end_and_sep() -> None:
         print(*items)
         return x
 
-    check(fn, t(), ["a", "b"], graphs=2, breaks=4)
+    check(fn, t(), ["a", "b"], graphs=2, breaks=3)
 
 
 def test_logging_reaches_handlers() -> None:
@@ -212,7 +212,7 @@ def test_break_in_every_iteration() -> None:
             print(i, item, total)
         return x, total
 
-    check(fn, t(), ["a", "b", "c"], graphs=3, breaks=4)
+    check(fn, t(), ["a", "b", "c"], graphs=3, breaks=3)
 
 
 def test_break_in_nested_loops() -> None:
@@ -228,7 +228,7 @@ def test_break_in_nested_loops() -> None:
                 seen.append(("end", "z"))
         return x, seen
 
-    check(fn, t(), breaks=3)
+    check(fn, t(), breaks=2)
 
 
 @pytest.mark.parametrize(

@@ -392,10 +392,10 @@ def a_strict_zip_that_raises(run: Callable[..., Any]) -> Any:
 
 
 def a_subclass_with_its_own_iter(run: Callable[..., Any]) -> Any:
-    fn = run(lambda x, items: (x + 1, next(items, "end")))
     found = []
     numbered = Numbered([1, 2])
     for items in (tuple.__iter__(Tens((1, 2, 3))), list.__iter__(numbered), list.__reversed__(numbered)):
+        fn = run(lambda x, items: (x + 1, next(items, "end")))
         found += [fn(torch.ones(2), items) for _ in range(4)]
     return found
 

@@ -101,6 +101,11 @@ ORDERED: dict[str, Fn] = {
     "sort": lambda *v: (lambda made: (made.sort(), [w.major for w in made]))(list(v)),
     "max": lambda *v: (max(v).major, max(*v).major),
     "min": lambda *v: (min(v).major, min(*v, Version(0)).major),
+    "one by one": lambda *v: (
+        max(w for w in v).major,
+        min((w, i) for i, w in enumerate(v))[0].major,
+        min(iter(v)).major,
+    ),
     "lists": lambda *v: ([*v] == [*v], [v[0]] < [v[1]], [v[0], 1] != [v[0], 2], [*v] == [v[0]]),
     "tuples": lambda *v: (
         (v[0], 1) > (v[1], 0),

@@ -8,9 +8,12 @@ import dataclasses
 import enum
 from typing import Any
 
+import pytest
 import torch
 from helpers import check, check_scenario, compile_fn, outcome, t
 from torch import nn
+
+import jitney
 
 
 class Norm(enum.Enum):
@@ -244,3 +247,37 @@ def test_copies_of_objects_that_answer_themselves() -> None:
         return answered[1], answered[2].sizes, [fn(t(3), Noting())[1].sizes for _ in range(2)], [*Noting.asked]
 
     check_scenario(scenario)
+
+
+def copied_and_written(tensors: dict[str, torch.Tensor]) -> Any:
+    copied = copy.deepcopy(tensors)
+    copied["a"].add_(1)
+    return copied, copied["b"] * 2
+
+
+def apart() -> dict[str, torch.Tensor]:
+    return {"a": torch.ones(2), "b": torch.zeros(2)}
+
+
+def in_one_memory() -> dict[str, torch.Tensor]:
+    memory = torch.zeros(4)
+    return {"a": memory[:3], "b": memory[1:]}
+
+
+def one_tensor() -> dict[str, torch.Tensor]:
+    memory = torch.zeros(3)
+    return {"a": memory, "b": memory}
+
+
+def of_one_parameter() -> dict[str, torch.Tensor]:
+    parameter = torch.zeros(3)
+    return {"a": torch.nn.Parameter(parameter, requires_grad=False), "b": torch.nn.Parameter(parameter)}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_several_tensors_are_copied_in_the_graph_unless_they_share_memory(backend: str) -> None:
+    compiled = jitney.compile(copied_and_written, backend=backend)
+    for made in (apart, apart, in_one_memory, apart, one_tensor, of_one_parameter, in_one_memory):
+        torch.testing.assert_close(compiled(made()), copied_and_written(made()))
+    whole = jitney.compile(copied_and_written, backend=backend, fullgraph=True)
+    torch.testing.assert_close(whole(apart()), copied_and_written(apart()))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import gc
 import operator
 import os
 import pathlib
 import re
 import sys
 import textwrap
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -255,3 +257,26 @@ def test_inputs_that_share_memory_share_it_in_their_copies() -> None:
     base = torch.zeros(3)
     for a, b in ((torch.zeros(3), torch.zeros(3)), (base, base.view(3)), (torch.zeros(3), torch.zeros(3))):
         assert torch.equal(compiled(a, b), fn(a, b))
+
+
+def test_references_of_a_class_of_their_own() -> None:
+    class Receiver:
+        def __init__(self, scale: int) -> None:
+            self.scale = scale
+
+        def receive(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale
+
+    def fn(x: torch.Tensor, references: list[Any]) -> Any:
+        for reference in references:
+            method = reference()
+            x = x if method is None else method(x)
+        return x
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    kept, gone = Receiver(2), Receiver(3)
+    references = [weakref.WeakMethod(kept.receive), weakref.WeakMethod(gone.receive)]
+    assert [compiled(torch.ones(1), references).tolist() for _ in range(2)] == [[6], [6]]
+    del gone
+    gc.collect()
+    assert [compiled(torch.ones(1), references).tolist() for _ in range(2)] == [[2], [2]]

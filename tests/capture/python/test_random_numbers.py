@@ -6,10 +6,13 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import check, check_scenario, outcome
 from torch import nn
+
+import jitney
 
 OWN = random.Random(7)
 X = torch.linspace(0, 2, 24).reshape(4, 6)
@@ -142,3 +145,46 @@ def test_a_generator_with_its_own_random() -> None:
 
     half = Half()
     check(lambda x: x * half.random() + half.uniform(0, 1), X, skips=None)
+
+
+def seeded(x: torch.Tensor, number: int) -> Any:
+    random.seed(number)
+    first = random.random()
+    random.seed("text")
+    order = [1, 2, 3]
+    random.shuffle(order)
+    np.random.seed(number + 1)
+    return x * first + np.random.rand(), order, np.random.randint(9), random.random()
+
+
+OWN_NUMPY = np.random.RandomState(3)
+
+
+def own_seeded(x: torch.Tensor, number: int) -> Any:
+    OWN.seed(number)
+    OWN_NUMPY.seed(number)
+    return x * OWN.random() + OWN_NUMPY.normal()
+
+
+@pytest.mark.parametrize("fn", [seeded, own_seeded])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_generators_are_seeded_in_the_graph(fn: Any, backend: str) -> None:
+    compiled = jitney.compile(fn, backend=backend, fullgraph=True)
+    for number in (1, 2, 3, 2):
+        results = []
+        for run in (fn, compiled):
+            for generator in (random, np.random, OWN, OWN_NUMPY):
+                generator.seed(0)  # type: ignore[attr-defined]
+            results.append((*run(X, number), random.random(), np.random.rand(), OWN.random(), OWN_NUMPY.rand()))
+        torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+def test_a_seed_that_is_refused_raises_as_eager_does() -> None:
+    def fn(x: torch.Tensor, number: int) -> Any:
+        np.random.seed(number)
+        return x * np.random.rand()
+
+    compiled = jitney.compile(fn, backend="eager")
+    for number in (1, 2, -1, 3):
+        np.random.seed(5)
+        assert str(outcome(compiled, X, number)) == str(outcome(fn, X, number))

@@ -316,3 +316,32 @@ def test_names_in_annotations_may_become_others(monkeypatch: pytest.MonkeyPatch)
 
     check_scenario(scenario)
     check(lambda x: (x + 1, len(typing.get_type_hints(counted))), t(), graphs=1, breaks=0)
+
+
+def annotated(
+    a: Any, b: int = 3, *args: Any, c: torch.Tensor | None = None, d: tuple[int, ...] = (1, 2), **kw: Any
+) -> float:
+    return 0.0
+
+
+def test_the_text_of_a_signature() -> None:
+    def fn(x: torch.Tensor, function: Any) -> Any:
+        signature = inspect.signature(function)
+        return (
+            x * len(str(signature)),
+            f"{signature}",
+            repr(signature),
+            [(str(p), str(p.kind)) for p in signature.parameters.values()],
+        )
+
+    check(fn, t(), annotated, graphs=1, breaks=0)
+    check(fn, t(), lambda a, c=1: a, graphs=1, breaks=0)
+
+
+def test_a_signature_that_shows_objects_is_turned_into_text_outside_the_graph() -> None:
+    def shown(x: Any = [torch.ones(1)]) -> None: ...  # noqa: B006
+
+    def fn(x: torch.Tensor) -> Any:
+        return x + 1, str(inspect.signature(shown))
+
+    check(fn, t())

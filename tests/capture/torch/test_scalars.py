@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import compile_fn, observe, t
+from helpers import check, compile_fn, observe, t
 
 import jitney
 
@@ -233,3 +233,21 @@ def test_what_distributions_ask_of_constants_is_known() -> None:
             found = jitney.compile(fn, backend="eager")(x)
         torch.testing.assert_close(found, fn(x))
         assert profile.graph_breaks == 0
+
+
+NEW_TENSORS: dict[str, Any] = {
+    "number": lambda x: x * x.new_tensor(2.0).item(),
+    "arithmetic": lambda x: x * (x.new_tensor([2.0, 3.0]).sum() + 1).item(),
+    "dtype": lambda x: (x * x.new_tensor(2.7, dtype=torch.int8).item(), x.int().new_tensor(2.7)),
+    "branch": lambda x: x + 1 if x.new_tensor(3) > 2 else x,
+    "gradient": lambda x: x * x.new_tensor([1.0, 2.0, 3.0], requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("fn", NEW_TENSORS.values(), ids=NEW_TENSORS)
+def test_the_numbers_that_new_tensor_is_given_are_known(fn: Any) -> None:
+    check(fn, torch.ones(3), graphs=1, breaks=0)
+
+
+def test_new_tensor_refuses_what_eager_refuses() -> None:
+    check(lambda x: x.new_tensor([1, [2]]), torch.ones(3), raises=TypeError)

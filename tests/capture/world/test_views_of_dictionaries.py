@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -110,3 +111,57 @@ def test_a_view_of_a_namespace_sees_what_the_frame_sets() -> None:
     for _ in range(2):
         plain = Plain()
         assert compiled(x, plain, vars(plain).keys()).tolist() == [1, 1]
+
+
+PROXY_USES: dict[str, Callable[[torch.Tensor, Any], Any]] = {
+    **{name: use for name, use in USES.items() if name != "zip"},
+    "item": lambda x, proxy: x * proxy["b"],
+    "get": lambda x, proxy: (x, proxy.get("a"), proxy.get("z", 3)),
+    "items": lambda x, proxy: [x * value for _, value in proxy.items()],
+    "views": lambda x, proxy: (x, proxy.keys(), list(proxy.values()), proxy.copy()),
+    "dict": lambda x, proxy: (x, dict(proxy), {**proxy}, proxy | {"z": 1}),
+    "arguments": lambda x, proxy: dict(x=x, **proxy),
+    "equality": lambda x, proxy: (x, proxy == {"a": 1, "b": 2}),
+}
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+@pytest.mark.parametrize("use", PROXY_USES)
+def test_a_proxy_is_read_in_the_graph(use: str, kind: type) -> None:
+    fn = PROXY_USES[use]
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    x, table = torch.ones(2), kind(a=1, b=2)
+    proxy = types.MappingProxyType(table)
+    for change in ({}, {"b": 3}, {"c": 4}):
+        table.update(change)
+        wanted, got = fn(x, proxy), compiled(x, proxy)
+        assert str(got) == str(wanted)
+        if use == "itself":
+            assert got[1] is proxy
+
+
+def test_a_proxy_sees_what_the_frame_writes() -> None:
+    def fn(x: torch.Tensor, table: dict[str, int], proxy: Any) -> Any:
+        table["new"] = len(proxy)
+        return x * len(proxy), list(proxy), proxy.get("new")
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    for other in (False, True, False):
+        results = []
+        for run in (fn, compiled):
+            table = {"a": 1}
+            results.append(
+                (str(run(torch.ones(2), table, types.MappingProxyType({"b": 1} if other else table))), table)
+            )
+        assert results[0] == results[1]
+
+
+class Doubled(dict[str, int]):
+    def __getitem__(self, key: str) -> int:
+        return 2 * super().__getitem__(key)
+
+
+def test_a_proxy_of_a_class_of_the_programs_asks_its_methods() -> None:
+    proxy = types.MappingProxyType(Doubled(a=2))
+    compiled = jitney.compile(lambda x: x * proxy["a"], backend="eager")
+    assert compiled(torch.ones(1)).tolist() == [4]
