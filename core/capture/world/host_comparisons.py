@@ -151,7 +151,7 @@ def _guarded(vm: Interpreter, found: _Copy, result: fx.Node) -> bool | None:
     module = fx.GraphModule(torch.nn.Module(), in_order(found.graph))
     asked = HostComparison(module.forward, module.code)
     given = list(found.given.values())
-    tensors = [real for real, _ in given if type(real) is not int]
+    tensors = [real for real, _ in given if isinstance(real, torch.Tensor)]
     if tensors and not found.quiet and not _are_apart(vm, tensors):
         return None
     with torch_private.without_modes():
@@ -290,7 +290,7 @@ class _Copy:
         self.written = _written_memory(vm.tracer)
         self.quiet = _nothing_is_written(vm.tracer, self.written)
         self.graph = fx.Graph()
-        self.given: dict[fx.Node, tuple[Any, Source]] = {}  # a placeholder of it -> the tensor, or the size
+        self.given: dict[fx.Node, tuple[Any, Source]] = {}  # a placeholder of it -> the tensor or number
         self.copies: dict[fx.Node, fx.Node] = {}
 
     def number(self, value: Any) -> Any:
@@ -318,8 +318,8 @@ class _Copy:
         if len(self.copies) > MOST:
             raise _Unknown
         made: Any = node.meta.get("example_value")
-        if type(made) is torch.SymInt:
-            self.copies[node] = self._size(node, made)
+        if type(made) in (torch.SymInt, torch.SymFloat):
+            self.copies[node] = self._number_from_outside(node, made)
             return self.copies[node]
         if type(made) in (tuple, list) and node.target == "unbind":
             self.copies[node] = self._test(node, "unbind")
@@ -347,8 +347,8 @@ class _Copy:
             return False
         return True
 
-    def _size(self, node: fx.Node, made: torch.SymInt) -> fx.Node:
-        """A size, or what the graph computes of sizes."""
+    def _number_from_outside(self, node: fx.Node, made: Any) -> fx.Node:
+        """A size, or a number like one, or what the graph computes of them."""
         if self.vm.symbols.scalars.is_unknown(made):
             raise _Unknown
         if node.op != "placeholder":
@@ -391,8 +391,9 @@ class _Copy:
             name = name.removeprefix("_foreach_")
             args = [a[at] if isinstance(a, (list, tuple)) else a for a in many.args]
             kwargs = {k: v[at] if isinstance(v, (list, tuple)) else v for k, v in many.kwargs.items()}
-        elif node.target in MADE and all(map(_is_constant, (*args, *kwargs.values()))):
-            return self.graph.call_function(node.target, tuple(args), kwargs)
+        elif node.target in MADE:
+            named = {key: self._number_given(value) for key, value in kwargs.items()}
+            return self.graph.call_function(node.target, tuple(map(self._number_given, args)), named)
         plain = name.removesuffix("_")
         if plain not in COMPUTED:
             return self._test(node, name)
@@ -424,6 +425,14 @@ class _Copy:
             return type(value)(map(self._part, value))
         ends = (value.start, value.stop, value.step) if type(value) is slice else (value,)
         if value is not Ellipsis and not all(map(_is_constant, ends)):
+            raise _Unknown
+        return value
+
+    def _number_given(self, value: Any) -> Any:
+        """An argument of what makes a tensor of numbers alone."""
+        if isinstance(value, fx.Node) and not _is_tensor(value):
+            return self.tensor(value)
+        if not _is_constant(value):
             raise _Unknown
         return value
 
