@@ -96,6 +96,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
         if selected is not None:
             return selected
         row = rows.taken(vm, obj, key)
+        row = rows.masked(vm, obj, key) if row is None else row
         return vm.native(operator.getitem, obj, key) if row is None else row
     if kind is Array:
         return vm.handlers.arrays.getitem(vm, obj, key)
@@ -346,7 +347,7 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
             obj, key = selected, Ellipsis
         if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
             raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
-        if watched or not rows.put(vm, obj, key, value):
+        if watched or not (rows.put_masked(vm, obj, key, value) or rows.put(vm, obj, key, value)):
             vm.native(operator.setitem, obj, key, value)
         return
     if type(obj) is Array:
