@@ -26,7 +26,7 @@ class HostComparison:
     """What a comparison of numbers gives that are computed of tensors on the host.
 
     Args:
-        run: from these tensors, to which it does not write, to the answer.
+        run: from these tensors and numbers, to which it does not write, to the answer.
         code: its text.
     """
 
@@ -37,7 +37,7 @@ class HostComparison:
     def _jitney_recipe(self, writer: Any) -> list[Any]:
         return ["call", f"{__name__}:HostComparison", writer.refs((self.run, self.code))]
 
-    def __call__(self, *tensors: torch.Tensor) -> bool | None:
+    def __call__(self, *tensors: torch.Tensor | float) -> bool | None:
         """The answer for the numbers that they hold now; None if it raises."""
         key = (torch.get_default_dtype(), *map(_numbers, tensors))
         if key not in self.answers:
@@ -50,13 +50,16 @@ class HostComparison:
                 return None
         return self.answers[key]
 
-    def failure(self, names: str, tensors: list[torch.Tensor], answer: bool) -> tuple[str, str]:
+    def failure(self, names: str, tensors: list[torch.Tensor | float], answer: bool) -> tuple[str, str]:
         """What does not hold of these tensors, for a report: what was, and what is found."""
-        return f"a branch on {names} is {answer}", ", ".join(str(t.tolist()) for t in tensors)
+        found = [t.tolist() if isinstance(t, torch.Tensor) else t for t in tensors]
+        return f"a branch on {names} is {answer}", ", ".join(map(str, found))
 
 
-def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _numbers(tensor: torch.Tensor | float) -> tuple[Any, ...]:
     """What tells its numbers from others, signs of zeros included."""
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor), tensor, math.copysign(1.0, tensor)
     if tensor.numel() == 1:
         number = tensor.item()
         return number, math.copysign(1.0, number), tensor.dtype, tensor.dim()

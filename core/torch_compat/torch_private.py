@@ -112,8 +112,8 @@ library_settings = [
     *(getattr(_C, name) for name in sorted(dir(_C)) if re.fullmatch(_LIBRARIES, name)),
     *(_tf32 if _precision is None else [functools.partial(_precision, *use) for use in _USES]),
 ]
-# How many tensors (and Python's wrappers) hold a memory, given as the number below.
-storage_users: Callable[[int], int] = _C._storage_Use_Count
+# How many tensors (and Python's wrappers) hold a memory, given as the number below; what a module's `to` is asked for.
+storage_users, parse_to = _C._storage_Use_Count, _C._nn._parse_to
 # Is torch's profiler running? Its public face has no such question.
 is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 # The innermost hooks on what autograd saves; None if there are none.

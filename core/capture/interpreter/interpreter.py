@@ -74,6 +74,7 @@ class Interpreter(abc.ABC):
         self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
         self.cell_owners: dict[int, types.CodeType] = {}  # id(fresh cell) -> the code whose variable it is
         self.rows: list[Any] = []  # copies of rows in place of views, see ``rows.check``
+        self.masked_updates: list[Any] = []  # ``x[mask] += y`` that have not been put back
         self.claimed_iterators: list[tuple[Any, Source]] = []  # from outside, advanced by the frame
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.supers: dict[Any, Any] = {}  # those of tensors: ``super()`` and the stand-in

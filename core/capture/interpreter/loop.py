@@ -32,6 +32,7 @@ from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
 from jitney.capture.waiting_generators import KEEPING, WaitingGenerators
+from jitney.capture.world.host_comparisons import host_number
 from jitney.capture.world.world import World
 from jitney.capture.world.wrap_value import wrapper
 from jitney.guards import Source, reentry
@@ -86,6 +87,7 @@ class Loop(Interpreter):
                 self.break_step,
                 functools.partial(torch_function.call, self),
                 functools.partial(generators.draw, self),
+                functools.partial(host_number, self),
             ),
             wrapper,
             adopt_array=lambda value, source: adopt(self, value, source),

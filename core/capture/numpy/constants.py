@@ -43,15 +43,18 @@ def constant_of(tracer: Any, tensor: Any, given: Mapping[fx.Node, torch.Tensor] 
     if node is None or node.op == "placeholder":
         return None
     order: dict[fx.Node, None] = {}
-    todo = [node]
+    todo = [(node, node)]
     while todo:
-        at = todo.pop()
-        if at in order or at in given:
+        at, reader = todo.pop()
+        if at in given or (at in order and reader is at):
             continue
         if not _is_folded(at) or len(order) > MOST:
             return None
-        order[at] = None
-        todo += at.all_input_nodes
+        if not (_is_as_made(at) or (reader is not at and _is_read_before_writes(at, reader))):
+            return None
+        if at not in order:
+            order[at] = None
+            todo += [(read, at) for read in at.all_input_nodes]
     values: dict[fx.Node, Any] = dict(given)
     try:
         with torch_private.without_modes(), torch.no_grad():
@@ -94,12 +97,29 @@ def _name(node: fx.Node) -> str:
 
 
 def _is_folded(node: fx.Node) -> bool:
-    """Does this node compute, on the CPU, something that nobody has written to?"""
-    made = node.meta.get("example_value")
+    """Does this node compute, on the CPU, something of its arguments alone?"""
     if node.op not in ("call_function", "call_method") or _name(node) not in FOLDED:
         return False
-    parts: Any = made if isinstance(made, (tuple, list)) else [made]
-    return all(is_stand_in(p) and p.device.type == "cpu" and unwritten(p) for p in parts)
+    return all(is_stand_in(part) and part.device.type == "cpu" for part in _parts(node))
+
+
+def _parts(node: fx.Node) -> Any:
+    made = node.meta.get("example_value")
+    return made if isinstance(made, (tuple, list)) else [made]
+
+
+def _is_as_made(node: fx.Node) -> bool:
+    return all(map(unwritten, _parts(node)))
+
+
+def _is_read_before_writes(node: fx.Node, reader: fx.Node) -> bool:
+    """Are there between the two only operations that write to nothing? What views it is written to with it."""
+    at = node.next
+    while at is not reader:
+        if at.op == "root" or not _is_folded(at):
+            return False
+        at = at.next
+    return not any(part.is_inference() for part in _parts(node))
 
 
 def unwritten(fake: Any) -> bool:

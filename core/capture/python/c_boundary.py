@@ -23,7 +23,7 @@ from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import ATOMS, STAND_INS
+from jitney.capture.kinds import ATOMS, STAND_INS, is_stand_in
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
@@ -316,10 +316,13 @@ def _compares_itself(vm: Interpreter, value: Any) -> bool:
 def compared_in_python(vm: Interpreter, items: Any) -> bool:
     """Are some of these items, or of lists and tuples among them, compared by methods written in Python?
 
-    Or symbolic truth values, which are not equal to 0 or 1 for C code?
+    Or symbolic truth values, which are not equal to 0 or 1 for C code, or tensors, whose comparisons are branches?
     """
     return any(
-        type(v) is torch.SymBool or _compares_itself(vm, v) or (type(v) in (list, tuple) and compared_in_python(vm, v))
+        type(v) is torch.SymBool
+        or is_stand_in(v)
+        or _compares_itself(vm, v)
+        or (type(v) in (list, tuple) and compared_in_python(vm, v))
         for v in items
     )
 

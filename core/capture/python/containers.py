@@ -20,7 +20,7 @@ from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator, advance
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import STAND_INS, hashed_in_python
+from jitney.capture.kinds import STAND_INS, hashed_in_python, is_stand_in
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import (
@@ -44,6 +44,7 @@ from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.type_slots import is_own_slot, name_in_c, own_namespace
 from jitney.capture.torch import rows
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.host_comparisons import host_number
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
         if selected is not None:
             return selected
         row = rows.taken(vm, obj, key)
+        row = rows.masked(vm, obj, key) if row is None else row
         return vm.native(operator.getitem, obj, key) if row is None else row
     if kind is Array:
         return vm.handlers.arrays.getitem(vm, obj, key)
@@ -128,6 +130,11 @@ def _known_subscript(obj: Any) -> bool:
 def _index(vm: Interpreter, key: Any) -> Any:
     if isinstance(key, int):  # C code takes it as it is, whatever its class says
         return key
+    if type(key) is slice:
+        return slice(*(_index(vm, end) if is_stand_in(end) else end for end in (key.start, key.stop, key.step)))
+    if is_stand_in(key):
+        number = host_number(vm, key)
+        return key if number is None else specialise(number)
     method = python_method(vm, key, "__index__")
     return vm.call(method, key) if method is not None else key
 
@@ -340,7 +347,7 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
             obj, key = selected, Ellipsis
         if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
             raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
-        if watched or not rows.put(vm, obj, key, value):
+        if watched or not (rows.put_masked(vm, obj, key, value) or rows.put(vm, obj, key, value)):
             vm.native(operator.setitem, obj, key, value)
         return
     if type(obj) is Array:

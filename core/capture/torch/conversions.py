@@ -237,7 +237,8 @@ def in_place_of_tensors(
         nonlocal found
         if is_stand_in(value) and value.dim() == 0 and value.dtype in INTEGERS:
             known = constant_of(tracer, value)
-            made = number(tracer, value) if known is None else _asked(known, "item")
+            made = tracer.held(value) if known is None else _asked(known, "item")
+            made = number(tracer, value) if made is None else made
             found += made is not UNREAD
             return value if made is UNREAD else made
         if type(value) in (list, tuple):

@@ -3,6 +3,8 @@
 What makes the tensor is in the graph too, so parameters of modules made inside are drawn at each call, in eager's
 order.
 
+``module.to(tensor)`` is ``module.to(tensor.device, tensor.dtype)``.
+
 And ``torch.func.functional_call``: a module called with other parameters and buffers, pending writes meanwhile. Nothing
 is written: what replaces an entry is taken back when the call has returned, before the graph runs.
 """
@@ -57,6 +59,15 @@ def _maker(cls: Any, name: str, default: bool) -> Handler:
 for _class, _name, _default in ((torch.nn.Parameter, "requires_grad", True), (torch.nn.Buffer, "persistent", True)):
     if is_own(_class) and is_own(_class.__new__):
         special.add(_class, _maker(_class, _name, _default))
+
+
+@special(torch_private.parse_to)
+def _parse_to(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """What ``module.to(...)`` is asked for: a tensor stands for its device and dtype, which are guarded."""
+    if args and is_stand_in(args[0]):
+        with torch_private.DisableTorchFunction():
+            args = [args[0].device, args[0].dtype, *args[1:]]
+    return vm.native(torch_private.parse_to, *args, **kwargs)
 
 
 @special(torch.nn.Parameter.__reduce_ex__)

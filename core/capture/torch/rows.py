@@ -4,15 +4,20 @@ The graph has a copy of the row instead, which is the same as long as nobody wri
 the row after the graph: that is seen at the end of the capture, which starts over with a break there if it is not so.
 
 ``x[i] = y`` copies into that place. The copy that ``x[i] += y`` writes to is its own, and goes there, too.
+
+``x[mask] += y`` is computed at all places of a copy, and goes where the mask is set: how many places these are only its
+values tell, so ``y`` may be nothing that has a value for each of them.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
 from jitney.capture import metadata
 from jitney.capture.interpreter.signals import Restart
@@ -26,6 +31,11 @@ if TYPE_CHECKING:
 PLAIN = (int, slice, type(None), type(Ellipsis))  # what else may be in the index
 REASON = "an index needs the values of a tensor"
 HINT = "use torch.index_select, or numbers as indices"
+MASK_REASON = "the shape of what a mask selects depends on the values of a tensor"
+MASK_HINT = "use torch.where(mask, a, b)"
+# What may be computed at all places: it raises nowhere, and gradients of places that the mask leaves out are zero.
+ADDED = frozenset(("iadd", "isub", "add_", "sub_", "__iadd__", "__isub__"))
+SCALED = frozenset(("imul", "itruediv", "mul_", "div_", "__imul__", "__itruediv__"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,19 @@ class Row:
     written: tuple[Any, ...]
     version: int  # of the copy
     passing: bool  # is it on its way back, as in ``x[i] += y``?
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedUpdate:
+    """``x[mask] += y`` before it is put back: the step, the copy of all places and its node, and what it is of."""
+
+    step: int
+    tensor: Any
+    mask: Any
+    copy: Any
+    node: fx.Node
+    versions: tuple[int, int]  # of the copy and the mask
+    written: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +117,60 @@ def put(vm: Interpreter, tensor: Any, key: Any, value: Any) -> bool:
     if own is not None:
         vm.rows.remove(own)
     return True
+
+
+def masked(vm: Interpreter, tensor: Any, key: Any) -> Any:
+    """All places of a copy for ``tensor[mask] += y``; None where it is something else."""
+    tracer = vm.tracer
+    plain = is_stand_in(key) and key.dtype is torch.bool and tracer is vm.world.tracer and tracer.region is None
+    if not plain or not _comes_back(vm) or not 0 < key.dim() <= tensor.dim() or key.device != tensor.device:
+        return None
+    if tensor.dtype is torch.bool or min(map(metadata.version_of, (tensor, key))) < 0 or 0 in tensor.stride():
+        return None
+    if key.shape != tensor.shape[: key.dim()] or constant_of(tracer, key) is not None:
+        return None
+    copy = vm.native(torch.clone, tensor, memory_format=torch.contiguous_format)
+    if key.dim() > 1:
+        copy = vm.native(torch.flatten, copy, 0, key.dim() - 1)
+    versions = metadata.version_of(copy), metadata.version_of(key)
+    written = _written(vm, tensor)
+    vm.masked_updates.append(MaskedUpdate(vm.break_step(), tensor, key, copy, tracer.node_of(copy), versions, written))
+    return copy
+
+
+def put_masked(vm: Interpreter, tensor: Any, key: Any, value: Any) -> bool:
+    """``tensor[mask] = value`` of such a copy; False: it is something else."""
+    own = next((u for u in vm.masked_updates if u.copy is value and u.tensor is tensor and u.mask is key), None)
+    if own is None:
+        return False
+    versions = metadata.version_of(value) - 1, metadata.version_of(key)
+    if versions != own.versions or own.written != _written(vm, tensor) or not _is_alike_everywhere(own):
+        raise Restart(own.step, MASK_REASON, MASK_HINT)
+    rest = (1,) * (tensor.dim() - key.dim())
+    updated = vm.native(torch.Tensor.reshape, value, tensor.shape)
+    places = vm.native(torch.Tensor.reshape, key, (*key.shape, *rest)) if rest else key
+    vm.native(torch.Tensor.copy_, tensor, vm.native(torch.where, places, updated, tensor))
+    vm.masked_updates.remove(own)
+    return True
+
+
+def _is_alike_everywhere(update: MaskedUpdate) -> bool:
+    """Has the copy been written to once, by what has one value for all places?"""
+    users = list(update.node.users)
+    if len(users) != 1 or users[0].args[0] is not update.node or len(users[0].args) != 2 or users[0].kwargs:
+        return False
+    target, other = users[0].target, users[0].args[1]
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    made: Any = other.meta.get("example_value") if isinstance(other, fx.Node) else None
+    if isinstance(made, torch.Tensor):
+        if made.dim() >= update.copy.dim() and not (made.dim() == update.copy.dim() and made.shape[0] == 1):
+            return False
+        if name in SCALED:  # gradients of places that are left out would be zero times infinity
+            return not (made.requires_grad or update.copy.requires_grad)
+        return name in ADDED
+    if not isinstance(other, (int, float)) or not math.isfinite(other):
+        return False
+    return name in ADDED or (name in SCALED and other != 0)
 
 
 def _place(vm: Interpreter, tensor: Any, key: Any) -> Place | None:
@@ -173,6 +250,8 @@ def _lies_in(known: Any, places: set[int]) -> bool:
 
 def check(vm: Interpreter, outputs: list[Any]) -> None:
     """Start over with a break where a copy is not the same as eager's view, now that all is captured."""
+    for update in vm.masked_updates:
+        raise Restart(update.step, MASK_REASON, MASK_HINT)
     for row in vm.rows:
         place = {metadata.storage(row.copy)}
         others = {metadata.version_of(known) for known in vm.tracer.known() if _lies_in(known, place)}

@@ -78,6 +78,7 @@ class Tracer(TorchFunctionMode):
         witness: sees the program's code run.
         by_rules: what tensors' classes and the program's modes make of an operation.
         by_generator: records an operation that draws with a generator of the program's.
+        held: the number that a tensor of the host holds, which is guarded, or None.
     """
 
     def __init__(
@@ -92,13 +93,13 @@ class Tracer(TorchFunctionMode):
         step: Callable[[], int] = lambda: 0,
         by_rules: Callable[..., Any] = tensor_classes.nobody,
         by_generator: Callable[..., Any] = tensor_classes.nobody,
+        held: Callable[[Any], Any] = lambda _: None,
     ) -> None:
         super().__init__()
         self.caller, self.step, self.by_generator = caller, step, by_generator
-        self.symbols = symbols
-        self.guards = guards
+        self.reads_numbers, self.held = reads_numbers, held
+        self.symbols, self.guards = symbols, guards
         self.origin = origin
-        self.reads_numbers = reads_numbers
         self.dense_gradients = dense_gradients
         self.witness = witness
         self.fake_mode = symbols.fake_mode

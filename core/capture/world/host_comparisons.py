@@ -79,7 +79,7 @@ def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
     if constant_of(tracer, tensor) is not None or not (id(tensor) in tracer.nodes or id(tensor) in tracer.adopted):
         return None
     try:
-        found = _Copy(vm, FEW)
+        found = _Copy(vm, FEW, tests=True)
         truth = found.tensor(tracer.node_of(tensor))
     except _Unknown:
         return None
@@ -93,20 +93,23 @@ def _item(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def host_number(vm: Interpreter, tensor: Any) -> Any:
-    """The integer that a tensor of the host from outside holds: a number from outside, like an attribute's.
+    """The integer that a tensor of the host from outside holds, or one that the frame has computed of such integers.
 
-    None where it has been written to, or may have been, and where too many forms have been compiled for such numbers.
+    One from outside is a number from outside, like an attribute's; a computed one is a constant, which is guarded. None
+    where it has been written to, or may have been, and where too many forms have been compiled for such numbers.
     """
     tracer = vm.tracer
     if not vm.foresees or tracer is not vm.world.tracer or tracer.region is not None:
         return None
-    if id(tensor) not in tracer.adopted or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
+    if type(tensor) is not torch_private.FakeTensor or tensor.is_floating_point() or not _is_of_few(tensor, 1):
         return None
+    if id(tensor) not in tracer.adopted:
+        known = constant_of(tracer, tensor) is not None or id(tensor) not in tracer.nodes
+        return None if known or _is_read_in_the_graph(vm) else _computed_number(vm, tracer.nodes[id(tensor)])
     real, source = tracer.adopted[id(tensor)]
-    if type(real) is not torch.Tensor or real.is_floating_point() or not _is_of_few(tensor, 1):
+    if type(real) is not torch.Tensor or metadata.version_of(tensor) != tracer.versions[id(tensor)]:
         return None
-    if tracer.symbols.reads_numbers and not vm.reads_ahead:  # in the graph, if that will do
-        vm.may_read_ahead = True
+    if _is_read_in_the_graph(vm):
         return None
     found = _Copy(vm)
     if not found.is_as_it_was(tensor) or not (found.quiet or _are_apart(vm, [real])):
@@ -116,12 +119,40 @@ def host_number(vm: Interpreter, tensor: Any) -> Any:
     return vm.world.wrap(number, source.attr("item").step("call"))
 
 
+def _is_read_in_the_graph(vm: Interpreter) -> bool:
+    """Will a number in the graph do, as far as anybody knows?"""
+    if not vm.tracer.symbols.reads_numbers or vm.reads_ahead:
+        return False
+    vm.may_read_ahead = True
+    return True
+
+
+def _computed_number(vm: Interpreter, node: fx.Node) -> Any:
+    """What a tensor of one integer comes to, computed of such tensors of the host; the guard is that it does again."""
+    try:
+        found = _Copy(vm, 1, tests=True)
+        item = found.graph.call_method("item", (found.tensor(node),))
+    except _Unknown:
+        return None
+    output = found.graph.output(item)
+    run = fx.GraphModule(torch.nn.Module(), in_order(found.graph)).forward
+    try:
+        with torch_private.without_modes(), torch.no_grad():
+            number = run(*(real for real, _ in found.given.values()))
+    except Exception:  # the running graph raises, where the program may catch it
+        return None
+    found.graph.erase_node(output)
+    equal = found.graph.call_function(operator.eq, (item, number))
+    return number if _guarded(vm, found, equal) else None
+
+
 def _guarded(vm: Interpreter, found: _Copy, result: fx.Node) -> bool | None:
     found.graph.output(result)
     module = fx.GraphModule(torch.nn.Module(), in_order(found.graph))
     asked = HostComparison(module.forward, module.code)
     given = list(found.given.values())
-    if given and not found.quiet and not _are_apart(vm, [real for real, _ in given]):
+    tensors = [real for real, _ in given if isinstance(real, torch.Tensor)]
+    if tensors and not found.quiet and not _are_apart(vm, tensors):
         return None
     with torch_private.without_modes():
         answer = asked(*(real for real, _ in given))
@@ -175,6 +206,10 @@ def _is_of_few(made: Any, most: int) -> bool:
         return False
     count = made.numel()
     return type(count) is int and (count == 1 or 0 < count <= most)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, fx.Node) and isinstance(value.meta.get("example_value"), torch.Tensor)
 
 
 def _name(node: fx.Node) -> str:
@@ -242,15 +277,20 @@ class _Unknown(Exception):
 
 
 class _Copy:
-    """A graph of its own for what a number is computed of, of tensors with ``most`` elements."""
+    """A graph of its own for what a number is computed of, of tensors with ``most`` elements.
 
-    def __init__(self, vm: Interpreter, most: int = 1) -> None:
+    Args:
+        tests: may it be computed by what branches on tensors are made of, too?
+    """
+
+    def __init__(self, vm: Interpreter, most: int = 1, *, tests: bool = False) -> None:
         self.vm = vm
         self.most = most
+        self.tests = tests
         self.written = _written_memory(vm.tracer)
         self.quiet = _nothing_is_written(vm.tracer, self.written)
         self.graph = fx.Graph()
-        self.given: dict[fx.Node, tuple[torch.Tensor, Source]] = {}  # a placeholder of it -> the tensor
+        self.given: dict[fx.Node, tuple[Any, Source]] = {}  # a placeholder of it -> the tensor or number
         self.copies: dict[fx.Node, fx.Node] = {}
 
     def number(self, value: Any) -> Any:
@@ -278,6 +318,9 @@ class _Copy:
         if len(self.copies) > MOST:
             raise _Unknown
         made: Any = node.meta.get("example_value")
+        if type(made) in (torch.SymInt, torch.SymFloat):
+            self.copies[node] = self._number_from_outside(node, made)
+            return self.copies[node]
         if type(made) in (tuple, list) and node.target == "unbind":
             self.copies[node] = self._test(node, "unbind")
             return self.copies[node]
@@ -303,6 +346,19 @@ class _Copy:
         except _Unknown:
             return False
         return True
+
+    def _number_from_outside(self, node: fx.Node, made: Any) -> fx.Node:
+        """A size, or a number like one, or what the graph computes of them."""
+        if self.vm.symbols.scalars.is_unknown(made):
+            raise _Unknown
+        if node.op != "placeholder":
+            if getattr(operator, _name(node), None) is not node.target or node.kwargs:
+                raise _Unknown
+            return self.graph.call_function(node.target, tuple(map(self._argument, node.args)))
+        source = next(given.source for given in self.vm.tracer.inputs if given.node is node)
+        placed = self.graph.placeholder(f"t{len(self.given)}")
+        self.given[placed] = made.node.hint, source
+        return placed
 
     def _input(self, node: fx.Node, made: Any) -> fx.Node:
         real, source = self.vm.tracer.adopted.get(id(made), (None, None))
@@ -335,8 +391,9 @@ class _Copy:
             name = name.removeprefix("_foreach_")
             args = [a[at] if isinstance(a, (list, tuple)) else a for a in many.args]
             kwargs = {k: v[at] if isinstance(v, (list, tuple)) else v for k, v in many.kwargs.items()}
-        elif node.target in MADE and all(map(_is_constant, (*args, *kwargs.values()))):
-            return self.graph.call_function(node.target, tuple(args), kwargs)
+        elif node.target in MADE:
+            named = {key: self._number_given(value) for key, value in kwargs.items()}
+            return self.graph.call_function(node.target, tuple(map(self._number_given, args)), named)
         plain = name.removesuffix("_")
         if plain not in COMPUTED:
             return self._test(node, name)
@@ -345,7 +402,7 @@ class _Copy:
         if not args:  # its tensor is a named argument
             raise _Unknown
         arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
-        if not isinstance(arguments[0][0], fx.Node):
+        if not _is_tensor(args[0]):
             if plain not in REFLECTED or len(args) != 2 or kwargs or name != plain:
                 raise _Unknown
             return self.graph.call_function(negative_powers.as_a_call(REFLECTED[plain], arguments[0]), arguments[0])
@@ -356,7 +413,7 @@ class _Copy:
 
     def _test(self, node: fx.Node, name: str) -> fx.Node:
         """An operation as it is."""
-        if self.most == 1 or name not in TESTS | VIEWS or "out" in node.kwargs or not _is_torchs(node):
+        if not self.tests or name not in TESTS | VIEWS or "out" in node.kwargs or not _is_torchs(node):
             raise _Unknown
         kwargs = {key: self._part(value) for key, value in node.kwargs.items()}
         return self.graph.create_node(node.op, node.target, tuple(map(self._part, node.args)), kwargs)
@@ -368,6 +425,14 @@ class _Copy:
             return type(value)(map(self._part, value))
         ends = (value.start, value.stop, value.step) if type(value) is slice else (value,)
         if value is not Ellipsis and not all(map(_is_constant, ends)):
+            raise _Unknown
+        return value
+
+    def _number_given(self, value: Any) -> Any:
+        """An argument of what makes a tensor of numbers alone."""
+        if isinstance(value, fx.Node) and not _is_tensor(value):
+            return self.tensor(value)
+        if not _is_constant(value):
             raise _Unknown
         return value
 

@@ -1,4 +1,4 @@
-"""What is changed in the whole functional graph: memory formats, products and their biases, what a backward does again."""
+"""What is changed in the whole functional graph: memory formats, products and biases, what a backward does again."""
 
 from __future__ import annotations
 

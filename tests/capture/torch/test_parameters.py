@@ -11,6 +11,8 @@ import torch
 from helpers import FRONTEND, check, compile_fn, observe
 from torch import nn
 
+import jitney
+
 pytestmark = pytest.mark.skipif(FRONTEND != "jitney", reason="graphs are counted")
 BACKENDS = ("eager", "aot_eager", "llvm_cpu")
 
@@ -224,3 +226,20 @@ def test_a_buffer_keeps_its_flag_as_it_is_given(flag: Any) -> None:
         assert made.persistent == flag
         assert asked == flag
         assert names == (["made"] if not isinstance(flag, Undecided) and flag else [])
+
+
+def test_a_module_made_inside_is_moved_to_where_a_tensor_is() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        made = nn.Linear(3, 2).to(x)
+        frozen = nn.Linear(2, 2).to(x, True)
+        return frozen(made(x))
+
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        torch.manual_seed(0)
+        called = wrap(fn)
+        return [called(torch.ones(4, 3, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
+
+    wanted = scenario(lambda fn: fn)
+    with observe() as seen:
+        torch.testing.assert_close(scenario(lambda fn: jitney.compile(fn, backend="eager")), wanted)
+    assert len(seen.breaks) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import outcome
+from helpers import observe, outcome
 
 import jitney
 
@@ -265,3 +265,78 @@ def test_gradients_of_writes_at_an_index() -> None:
         called(x, torch.tensor(2)).sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+def added_where_masked(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    x = x.clone()
+    x[m] += w
+    x[~m] -= w[0]
+    x[m] *= 2
+    return x
+
+
+def kept_before_it_is_put(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    x, rows = x.clone(), x[m]
+    rows += w
+    x[m] = rows
+    return x, rows.shape
+
+
+def a_value_for_each(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    x = x.clone()
+    x[m] += torch.arange(float(m.numel()))[: int(m.sum()), None]
+    return x
+
+
+def mask_written_meanwhile(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    y, m, n = x.detach().clone(), m.clone(), m.roll(1, 0)
+    y[m] += m.copy_(n).sum() * w.detach()[0]
+    return x * w[0] + y
+
+
+def scaled_by_gradients(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    x = torch.where(m[..., None], x, -torch.inf)
+    x[m] *= w
+    return x[m]
+
+
+def printed_in_between(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    x = x.clone()
+    x[m] += w * float(w.detach().sum())
+    return x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    ("fn", "breaks"),
+    [
+        (added_where_masked, 0),
+        (kept_before_it_is_put, None),
+        (a_value_for_each, None),
+        (mask_written_meanwhile, None),
+        (scaled_by_gradients, None),
+        (printed_in_between, None),
+    ],
+)
+@pytest.mark.parametrize("dims", [1, 2])
+def test_updates_where_a_mask_is_set(fn: Callable[..., Any], breaks: int | None, backend: str, dims: int) -> None:
+    torch.manual_seed(0)
+    mask = torch.tensor([[True, False, False], [True, True, False]])
+    masks = [mask, ~mask, torch.zeros_like(mask)] if dims == 2 else [mask[:, 0], mask[:, 1]]
+
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        called, out = wrap(fn), []
+        for m in masks:
+            x, w = torch.arange(24.0).reshape(2, 3, 4).requires_grad_(), torch.ones(1, 4, requires_grad=True)
+            if dims == 1:
+                x, w = torch.arange(8.0).reshape(2, 4).requires_grad_(), torch.ones(1, 4, requires_grad=True)
+            found = called(x, m, w)
+            (found[0] if isinstance(found, tuple) else found).sum().backward()
+            out.append((found, x.grad, w.grad))
+        return out
+
+    wanted = scenario(lambda f: f)
+    with observe() as seen:
+        found = scenario(lambda f: jitney.compile(f, backend=backend))
+    torch.testing.assert_close(found, wanted, equal_nan=True)
+    assert breaks is None or len(seen.breaks) == breaks

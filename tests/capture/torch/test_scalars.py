@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -251,3 +252,41 @@ def test_the_numbers_that_new_tensor_is_given_are_known(fn: Any) -> None:
 
 def test_new_tensor_refuses_what_eager_refuses() -> None:
     check(lambda x: x.new_tensor([1, [2]]), torch.ones(3), raises=TypeError)
+
+
+def read_before_a_write(x: torch.Tensor) -> Any:
+    """Places of samples, as resizing computes them (piq)."""
+    places = (torch.linspace(0, 7, 8) / 2).floor().long() - 1
+    low, high = places.min(), places.max() + 3
+    before = 0
+    if low <= 0:
+        before = (-low).item()
+        places += before
+    after = (high - 5).item() if high >= 5 else 0
+    return torch.nn.functional.pad(x, (before, after))[places]
+
+
+def written_in_between(x: torch.Tensor) -> Any:
+    places = torch.arange(4)
+    view, copy = places[1:], places + 1
+    places *= 2
+    later = places.max()
+    return x * (1 if later > 3 else 2), x * (3 if view.max() > 3 else 4), x * (5 if copy.max() > 4 else 6)
+
+
+def written_by_a_view(x: torch.Tensor) -> Any:
+    places = torch.arange(4)
+    before, view = places.max(), places[1:]
+    view.zero_()
+    return x * (1 if places.max() > 2 else 2), x * (3 if before > 2 else 4)
+
+
+@pytest.mark.parametrize(
+    ("fn", "breaks"), [(read_before_a_write, 0), (written_in_between, None), (written_by_a_view, None)]
+)
+def test_constants_that_are_written_to_after_they_were_read(fn: Callable[..., Any], breaks: int | None) -> None:
+    x = torch.arange(8.0)
+    with observe() as seen:
+        found = jitney.compile(fn, backend="eager")(x)
+    torch.testing.assert_close(found, fn(x))
+    assert breaks is None or len(seen.breaks) == breaks

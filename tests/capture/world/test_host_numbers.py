@@ -108,3 +108,97 @@ def test_many_values_do_not_compile_for_ever() -> None:
         for k in range(40):
             torch.testing.assert_close(compiled(torch.ones(2), torch.tensor(k)), fn(torch.ones(2), torch.tensor(k)))
     assert len(seen.graphs) < 20
+
+
+class Padded(nn.Module):
+    """A convolution that pads by what it computes of buffers and the length (Encodec, arXiv 2210.13438)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 2, 5, stride=2)
+        self.register_buffer("stride", torch.tensor(2))
+        self.register_buffer("kernel", torch.tensor(5))
+        self.register_buffer("total", torch.tensor(5) - 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[-1]
+        frames = torch.ceil((length - self.kernel + self.total) / self.stride + 1).to(torch.int64) - 1
+        extra = frames * self.stride + self.kernel - self.total - length
+        if length <= max(self.total, extra):
+            x = nn.functional.pad(x, (0, max([self.total, extra]) - length + 1))
+        return self.conv(nn.functional.pad(x, (self.total, extra), "reflect"))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(("lengths", "breaks"), [((20, 20, 21, 23), 0), ((20, 3, 22, 2, 21, 4, 23), 1)])
+def test_numbers_computed_of_numbers_and_sizes(backend: str, lengths: tuple[int, ...], breaks: int) -> None:
+    def story(wrap: Callable[[Any], Any]) -> Any:
+        torch.manual_seed(0)
+        model = Padded()
+        called = wrap(model)
+        out = [called(torch.arange(float(length))[None, None]) for length in lengths]
+        model.kernel.sub_(1)  # the other buffers stay
+        return [*out, *(called(torch.arange(float(n))[None, None]) for n in (20, 21))]
+
+    wanted = story(lambda fn: fn)
+    with observe() as seen:
+        found = story(lambda fn: jitney.compile(fn, backend=backend))
+    torch.testing.assert_close(found, wanted)
+    assert len(seen.breaks) <= breaks  # of the last forms that there may be
+
+
+def ends_of_slices(x: torch.Tensor, n: torch.Tensor) -> Any:
+    items = [x, x + 1, x + 2, x + 3]
+    return x[n + 1 :], x[: n * 2], items[n - 1], items[1 - n :], sorted([n, 3 - n, n // 2])[1]
+
+
+def after_a_write(x: torch.Tensor, n: torch.Tensor) -> Any:
+    before = int(n + 1)
+    n.mul_(2)
+    return x * before, x * int(n + 1), max(n, n + 1)
+
+
+def of_many(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return x * int((torch.arange(4) * n).sum())
+
+
+def of_a_quotient(x: torch.Tensor, n: torch.Tensor) -> Any:
+    length = torch.as_tensor(3 * x.shape[-1] / 4)  # as resampling computes its length (julius)
+    return x[: torch.floor(length).long()], x[: torch.ceil(length).long() - n]
+
+
+@pytest.mark.parametrize("fn", [ends_of_slices, after_a_write, of_many, of_a_quotient])
+def test_computed_numbers_that_change(fn: Callable[..., Any]) -> None:
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        called = wrap(fn)
+        numbers = [torch.tensor(k) for k in (1, 2, 1, 2, 0, 3)]
+        return [called(torch.arange(6.0 + at % 3), n) for at, n in enumerate(numbers)], numbers
+
+    check_scenario(scenario)
+
+
+def test_memory_that_the_frame_writes_to_is_not_computed_of() -> None:
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        def fn(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            a.add_(1)
+            return x * int(b * 2)
+
+        called, many = wrap(fn), torch.tensor([1, 2, 3])
+        a, b = torch.tensor(3), torch.tensor(5)
+        return [called(torch.ones(2), *pair) for pair in [(a, b), (b, a), (a, a), (many[1:], many[1]), (many[1:], b)]]
+
+    check_scenario(scenario)
+
+
+@pytest.mark.parametrize("fn", [max, min, sorted])
+def test_tensors_are_compared_as_python_compares_them(fn: Callable[..., Any]) -> None:
+    def scenario(wrap: Callable[[Any], Any]) -> Any:
+        def program(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+            found = fn([a, b, x])
+            return found, [found is one for one in (a, b, x)], (a, b, x) if fn is sorted else fn(a, 2)
+
+        called = wrap(program)
+        triples = [(1.0, 2.0, 3.0), (3.0, 2.0, 1.0), (2.0, 2.0, 2.0), (float("nan"), 1.0, 2.0)]
+        return [called(*map(torch.tensor, triple)) for triple in triples]
+
+    check_scenario(scenario)
