@@ -28,7 +28,7 @@ ECOSYSTEM := $(VENV)-ecosystem
 LIBRARIES := $(ECOSYSTEM)/.installed
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo torch-tables fuzz faults cpython test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo torch-tables fuzz faults hostile cpython test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -116,6 +116,11 @@ faults: $(READY)
 	$(BIN)/python tests/faults/forks.py $(FORK_FAULTS)
 	$(BIN)/python tests/faults/cache_files.py $(CACHE_FAULTS)
 	$(BIN)/python tests/faults/raising.py $(RAISING_FAULTS)
+
+# Files and names that are made to do harm, five minutes: make hostile HOSTILE_FILES="--times 1000" HOSTILE_NAMES="--times 99"
+hostile: $(READY)
+	$(BIN)/python tests/faults/hostile_files.py $(HOSTILE_FILES)
+	$(BIN)/python tests/faults/hostile_names.py $(HOSTILE_NAMES)
 
 # CPython's own tests of the language, each method plain and compiled, ten minutes: make cpython CPYTHON="--modules test_dict"
 cpython: $(READY)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jitney._util.generated_code import variable
 from jitney.capture.interpreter.iterators import parts
 from jitney.capture.numpy.memory import FETCHES
 from jitney.guards import Pool, first_failure, pristine
@@ -23,7 +24,7 @@ RecompileReason = tuple[str, str, str]  # the guard, what it found, the user's l
 def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
     """The names that guards see, for a call with these arguments."""
     return {
-        **arguments,
+        **{variable(name): value for name, value in arguments.items()},
         **{f"_cell{i}": c for i, c in enumerate(cells)},
         "_parts": parts,
         "_item_of": item_of,

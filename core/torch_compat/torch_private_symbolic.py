@@ -125,7 +125,8 @@ class NamedSource(TorchSource):
     """A torch Source that is a name and no more."""
 
     def __init__(self, text: str) -> None:
-        object.__setattr__(self, "_text", text)
+        # torch hashes the name, which it must be able to encode.
+        object.__setattr__(self, "_text", text.encode("utf-8", "backslashreplace").decode())
 
     @property
     def _name_template(self) -> str:
