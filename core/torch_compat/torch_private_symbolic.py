@@ -263,6 +263,15 @@ def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:
     return None if found is None else int(found)
 
 
+def bound_results(most: int) -> None:
+    """Forget what operators made of stand-ins, if torch remembers more than ``most`` of them.
+
+    It does so for the life of the process, by their arguments, numbers included: each new constant is another entry.
+    """
+    if len(FakeTensorMode.cache) > most:
+        FakeTensorMode.cache.clear()
+
+
 def forget_reals(mode: Any) -> None:
     """Let go of the weak references to real tensors that a mode has made stand-ins for.
 
@@ -297,6 +306,7 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "advise_is_size",
+    "bound_results",
     "constrain_size",
     "data_symbols",
     "expect_true",
