@@ -9,6 +9,8 @@ JOBS ?= 2
 BACKEND ?= aot_eager
 EXAMPLES ?= 300
 MINUTES ?= 30
+DRIFT_BACKEND ?= auto
+COVERAGE_OF ?= core/guards/*,core/aot/partition/*,lowering/jitney_lowering/scheduler/*
 # A minute's worth of every room: rules, packages, capture, guards, forward and backward, the registry, backends.
 QUICK := tests/test_import_rules.py tests/test_packaging.py tests/test_errors.py \
 	tests/capture/interpreter/test_breaks.py tests/capture/interpreter/test_control_flow.py \
@@ -28,7 +30,7 @@ ECOSYSTEM := $(VENV)-ecosystem
 LIBRARIES := $(ECOSYSTEM)/.installed
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo torch-tables fuzz faults cpython test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib test-ecosystem lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo torch-tables fuzz faults hostile drift soak mutants coverage cpython test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -116,6 +118,29 @@ faults: $(READY)
 	$(BIN)/python tests/faults/forks.py $(FORK_FAULTS)
 	$(BIN)/python tests/faults/cache_files.py $(CACHE_FAULTS)
 	$(BIN)/python tests/faults/raising.py $(RAISING_FAULTS)
+
+# Files and names that are made to do harm, five minutes: make hostile HOSTILE_FILES="--times 1000" HOSTILE_NAMES="--times 99"
+hostile: $(READY)
+	$(BIN)/python tests/faults/hostile_files.py $(HOSTILE_FILES)
+	$(BIN)/python tests/faults/hostile_names.py $(HOSTILE_NAMES)
+
+# Thousands of training steps beside eager's, half an hour: make drift DRIFT="--steps 500 --models gpt --device cuda"
+drift: $(READY)
+	$(BIN)/python tests/differential/drift.py --backend $(DRIFT_BACKEND) $(DRIFT)
+
+# Mixed traffic of several threads: memory, latencies, threads that stand still: make soak SOAK="--minutes 60 --threads 8"
+soak: $(READY)
+	$(BIN)/python tests/faults/soak.py $(SOAK)
+
+# Would tests notice if guards, partition or schedule were a little wrong? An hour: make mutants MUTANTS="--sample 20 --seed 7"
+mutants: $(READY)
+	$(BIN)/python tests/mutation.py $(MUTANTS)
+
+# Lines and branches that tests come to, of the code beside them: make coverage COVERED="tests/guards"
+COVERED ?= tests/guards tests/aot/partition tests/lowering
+coverage: $(READY)
+	$(BIN)/python -m coverage run --branch --source=core,lowering --data-file=build/coverage -m pytest -q -n 0 -m "not slow" $(COVERED)
+	$(BIN)/python -m coverage report --data-file=build/coverage --skip-covered --include="$(COVERAGE_OF)"
 
 # CPython's own tests of the language, each method plain and compiled, ten minutes: make cpython CPYTHON="--modules test_dict"
 cpython: $(READY)

@@ -11,6 +11,7 @@ import os
 import torch
 
 os.environ.setdefault("JITNEY_CACHE", "0")
+os.environ.setdefault("JITNEY_VERIFY", "1")  # every representation checks itself while the tests run
 
 if (
     importlib.util.find_spec("triton")

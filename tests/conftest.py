@@ -12,8 +12,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-os.environ.setdefault("JITNEY_VERIFY", "1")  # every representation checks itself while the tests run
-
 sys.path.insert(0, str(Path(__file__).parent))
 
 pytest.register_assert_rewrite("backend_programs")

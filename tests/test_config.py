@@ -154,3 +154,7 @@ def test_misspelt_variables_are_found():
     found = unknown_variables({"JITNEY_CACHE_SIZE": "1", "JITNEY_VERBOSE": "1", "PATH": ""})
     assert list(found) == ["JITNEY_CACHE_SIZE"]
     assert "JITNEY_CACHE_SIZE_LIMIT" in found["JITNEY_CACHE_SIZE"]
+
+
+def test_representations_check_themselves_while_tests_run() -> None:
+    assert config.verify or os.environ.get("JITNEY_VERIFY") == "0"

@@ -83,13 +83,20 @@ def names_in(content: bytes | None) -> list[str] | None:
     if content is None or content[:1] != b"[":
         return None
     try:
-        found = json.loads(content)
+        found = _read(content)
     except ValueError:
         return None
     return [n for n in found if isinstance(n, str) and n.isalnum()] if isinstance(found, list) else []
 
 
 # ------------------------------------------------------------------ one frame: JSON, then bytes that JSON cannot say
+
+
+def _read(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("too deep") from None
 
 
 def pack(data: Any, blobs: Sequence[bytes]) -> bytes:
@@ -104,7 +111,7 @@ def unpack(content: bytes) -> tuple[Any, list[bytes]]:
         raise ValueError("too short")
     (length,) = _LENGTH.unpack_from(content)
     at = _LENGTH.size + length
-    data, sizes = json.loads(content[_LENGTH.size : at])
+    data, sizes = _read(content[_LENGTH.size : at])
     if at + sum(sizes) != len(content):
         raise ValueError("another length than it says")
     blobs = []

@@ -27,6 +27,8 @@ from jitney.cache.key import contents, flags, settings, variables
 from jitney.errors import SavedError
 
 FORMAT = 2
+LONGEST = 10_000  # characters of a backend's name and options
+SEVERAL = 20  # differences in one message
 ABOUT = "about.json"
 # Of the environment: where things lie, or how many there are, says nothing of what is computed.
 _PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_FOLDER", "_DEVICES", "_NUM_THREADS")
@@ -59,6 +61,15 @@ class About:
     labels: list[str]
     eager: dict[str, str]
     format: int = FORMAT
+
+
+_FIELDS = get_type_hints(About)
+
+
+def shown(value: object) -> str:
+    """What somebody else may have written, for messages: not long, and nothing that a terminal obeys."""
+    text = str(value)[:300]
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def write(path: Path, about: About, frames: Sequence[bytes]) -> None:
@@ -97,7 +108,9 @@ def read(path: Path) -> tuple[About, list[bytes]]:
     except (zipfile.BadZipFile, ValueError, LookupError, TypeError, RuntimeError, NotImplementedError, EOFError) as e:
         if isinstance(e, SavedError):
             raise
-        raise SavedError(f"{path} was not written by jitney.save, or is damaged: {type(e).__name__}: {e}") from None
+        raise SavedError(
+            f"{path} was not written by jitney.save, or is damaged: {type(e).__name__}: {shown(e)}"
+        ) from None
 
 
 def _read(path: Path, archive: zipfile.ZipFile, whole: int) -> tuple[About, list[bytes]]:
@@ -110,12 +123,14 @@ def _read(path: Path, archive: zipfile.ZipFile, whole: int) -> tuple[About, list
     found = json.loads(text)
     if found["format"] != FORMAT:
         raise SavedError(
-            f"{path} has format {found['format']}, this version of jitney reads {FORMAT}",
+            f"{path} has format {shown(found['format'])}, this version of jitney reads {FORMAT}",
             hint="save it again with this version",
         )
     about = About(**{**found, "place": tuple(found["place"])})
-    if not all(has_type(getattr(about, name), kind) for name, kind in get_type_hints(About).items()):
+    if not all(has_type(getattr(about, name), kind) for name, kind in _FIELDS.items()):
         raise ValueError("fields of other types")
+    if len(json.dumps([about.spec, about.options, about.mode])) > LONGEST:  # messages tell them
+        raise ValueError("a backend or options that long")
     if len(about.labels) != len(about.digests):
         raise ValueError("another number of frames than it says")
     frames = [archive.read(f"frames/{number}") for number in range(len(about.digests))]
@@ -150,7 +165,7 @@ def machine_needs() -> dict[str, str]:
 def differences(needs: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     """What is needed and otherwise here, a sentence each."""
     return [
-        f"{name} is {here.get(name, 'not there')}, it was {needs.get(name, 'not there')}"
+        f"{shown(name)} is {here.get(name, 'not there')}, it was {shown(needs.get(name, 'not there'))}"
         for name in sorted({*needs, *here})
         if needs.get(name) != here.get(name)
-    ]
+    ][:SEVERAL]

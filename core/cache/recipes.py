@@ -312,7 +312,7 @@ def graph_text(module: fx.GraphModule) -> GraphText:
         raise NotStorable("a graph that was changed after its code was made")
     held = {}
     for node in module.graph.nodes:
-        if node.op == "get_attr" and str(node.target).isidentifier():
+        if node.op == "get_attr" and generated_code.is_name(str(node.target)):
             held[node.target] = getattr(module, node.target)
         elif node.op in ("get_attr", "call_module"):
             raise NotStorable(f"the graph's {node.target}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from traceback import FrameSummary
 from typing import Any
 
+from jitney._util.generated_code import is_name, variable
 from jitney.guards.checks import CHECKS, brief
 from jitney.guards.pool import Pool
 
@@ -38,7 +39,7 @@ CONTENTS = {
 }
 # kind -> how the step reads, given the parent's expression, the key's expression and the raw key
 KINDS: dict[str, Callable[[str, str, Any], str]] = {
-    "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"_b.getattr({base}, {key})",
+    "attr": lambda base, key, raw: f"{base}.{raw}" if is_name(raw) else f"_b.getattr({base}, {key})",
     "static_attr": lambda base, key, raw: f"_b.object.__getattribute__({base}, {key})",
     "class_dict": lambda base, key, raw: f"{base}.__dict__[{key}]",
     "item": lambda base, key, raw: f"{base}[{key}]",
@@ -128,7 +129,7 @@ class Source:
     def expression(self, base: str, pool: Pool) -> str:
         """Python text of this step over the parent's expression."""
         if self.kind == "local":
-            return str(self.key)
+            return variable(self.key)
         if self.kind == "const":
             return pool.object(self.key)
         key = pool.name(self.key) if self.key is not None or self.kind == "item" else ""

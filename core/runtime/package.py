@@ -144,5 +144,6 @@ def _found(path: Path, about: package_file.About) -> Any:
         found = getattr(found, part, None)
     if isinstance(found, types.FunctionType):  # or a compiled one
         return found
-    what = f"{module}.{name}, which is not imported" if module else f"{about.name}, which no name leads to"
+    named = package_file.shown(f"{module}.{name}" if module else about.name)
+    what = f"{named}, which is not imported" if module else f"{named}, which no name leads to"
     raise SavedError(f"{path} is for {what}", hint="jitney.load(path, function or module)")

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jitney._util.generated_code import variable
 from jitney.capture.builtin_iterators import item_ahead, parts
 from jitney.capture.numpy.memory import FETCHES
 from jitney.guards import Pool, first_failure, pristine
@@ -24,7 +25,7 @@ RecompileReason = tuple[str, str, str]  # the guard, what it found, the user's l
 def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
     """The names that guards see, for a call with these arguments."""
     return {
-        **arguments,
+        **{variable(name): value for name, value in arguments.items()},
         **{f"_cell{i}": c for i, c in enumerate(cells)},
         "_parts": parts,
         "_ahead": item_ahead,

@@ -125,7 +125,8 @@ class NamedSource(TorchSource):
     """A torch Source that is a name and no more."""
 
     def __init__(self, text: str) -> None:
-        object.__setattr__(self, "_text", text)
+        # torch hashes the name, which it must be able to encode.
+        object.__setattr__(self, "_text", text.encode("utf-8", "backslashreplace").decode())
 
     @property
     def _name_template(self) -> str:
@@ -262,6 +263,15 @@ def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:
     return None if found is None else int(found)
 
 
+def bound_results(most: int) -> None:
+    """Forget what operators made of stand-ins, if torch remembers more than ``most`` of them.
+
+    It does so for the life of the process, by their arguments, numbers included: each new constant is another entry.
+    """
+    if len(FakeTensorMode.cache) > most:
+        FakeTensorMode.cache.clear()
+
+
 def forget_reals(mode: Any) -> None:
     """Let go of the weak references to real tensors that a mode has made stand-ins for.
 
@@ -296,6 +306,7 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "advise_is_size",
+    "bound_results",
     "constrain_size",
     "data_symbols",
     "expect_true",

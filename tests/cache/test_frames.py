@@ -10,6 +10,7 @@ import torch
 from cache.again import begin, run
 
 import jitney
+from jitney.cache import frames, store
 from jitney.torch_compat import torch_private
 
 PROGRAMS = {
@@ -392,3 +393,19 @@ def test_a_frame_for_strides_that_vary_is_not_for_strides_of_one() -> None:
     module = begin(text)
     compiled = jitney.compile(module.fn, backend="eager")
     assert [compiled(x)[0] for x in (module.whole[1:], module.whole[:, 1:], module.whole)] == [True, False, True]
+
+
+def test_names_and_frames_too_deep_to_read_are_passed_over(folder: Any) -> None:
+    text = "def fn(x): return x * 2\n"
+
+    def call(function: Any, module: Any) -> Any:
+        return function(torch.ones(2))
+
+    run(text, call)
+    for path in folder.glob("frames/*"):
+        path.write_bytes(store.sealed(b"[" * 100_000))
+    found, expected, story = run(text, call)
+    torch.testing.assert_close(found, expected)
+    assert "captured" in story.steps
+    with pytest.raises(ValueError, match="too deep"):
+        frames.unpack(b"\xa0\x86\x01\0\0\0\0\0" + b"[" * 100_000)

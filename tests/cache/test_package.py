@@ -271,6 +271,11 @@ def test_files_that_are_damaged_or_foreign_are_refused(tmp_path: Path, elsewhere
     package_file.write(damaged, package_file.About(**{**vars(about), "fullgraph": "yes"}), frames)  # type: ignore[arg-type]
     with pytest.raises(SavedError, match="of other types"):
         jitney.load(damaged)
+    foreign = {**about.needs, "\033[2J": "x" * 100_000, "the CPU": "y\n" * 10_000}
+    package_file.write(damaged, package_file.About(**{**vars(about), "needs": foreign}), frames)
+    with pytest.raises(SavedError, match="does not fit") as told:
+        jitney.load(damaged)
+    assert len(str(told.value)) < 2000 and "\033" not in str(told.value)
     with pytest.raises(FileNotFoundError):
         jitney.load(tmp_path / "nothing")
 

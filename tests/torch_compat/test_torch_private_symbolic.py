@@ -10,6 +10,7 @@ import torch
 
 import jitney
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.stand_ins import strides
 
 REFUSAL = "Cannot call numel() on tensor with symbolic sizes/strides"
 
@@ -137,3 +138,11 @@ def test_strides_beside_a_size_that_only_the_running_graph_knows() -> None:
     for flags in ([True, False, True], [False, False, True], [True, True, True]):
         got, wanted = compiled(x, torch.tensor(flags)), fn(x, torch.tensor(flags))
         assert got[:2] == wanted[:2] and torch.equal(got[2], wanted[2])
+
+
+def test_what_torch_remembers_of_stand_ins_does_not_grow_with_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strides, "REMEMBERED", 5)
+    remembered = torch_private.FakeTensorMode.cache
+    for number in range(20):
+        jitney.compile(lambda x, k=float(number): x * k, backend="eager")(torch.ones(2))
+    assert len(remembered) < 15

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from jitney._util.generated_code import is_name
 from jitney.torch_compat.subclasses import Wrapping
 
 
@@ -33,7 +34,7 @@ class Template:
     def paths(self, base: str) -> Iterator[tuple[int, str]]:
         """(position, text that reads the innermost tensor from the expression ``base``) for each of them."""
         for name, part in zip(self.wrapping.names, self.inner, strict=True):
-            text = f"{base}.{name}" if name.isidentifier() else f"getattr({base}, {name!r})"
+            text = f"{base}.{name}" if is_name(name) else f"getattr({base}, {name!r})"
             yield from part.paths(text) if isinstance(part, Template) else ((part, text),)
 
 

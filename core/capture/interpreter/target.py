@@ -6,6 +6,8 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+from jitney._util.generated_code import variable
+
 VARARGS, VARKEYWORDS = 0x04, 0x08
 
 
@@ -26,6 +28,11 @@ class Target:
         """Give an emitted function the user's defaults, and the name by which TypeErrors of calls go."""
         own = self.function
         if own is not None:
+            own_names = {variable(name): name for name in parameters(self.code)}
+            if any(text != name for text, name in own_names.items()):  # text cannot say them, calls do
+                made = emitted.__code__
+                varnames, cells = ([own_names.get(n, n) for n in ns] for ns in (made.co_varnames, made.co_cellvars))
+                emitted.__code__ = made.replace(co_varnames=tuple(varnames), co_cellvars=tuple(cells))
             emitted.__defaults__, emitted.__kwdefaults__ = own.__defaults__, own.__kwdefaults__
             emitted.__qualname__ = own.__qualname__
 
@@ -33,8 +40,8 @@ class Target:
         """The emitted function's parameters: the user's, or cells and locals by position."""
         code = self.code
         if self.function is None:
-            return ", ".join([*(f"_cell{i}" for i in range(len(code.co_freevars))), *parameters(code)])
-        names = list(parameters(code))
+            return ", ".join([*(f"_cell{i}" for i in range(len(code.co_freevars))), *map(variable, parameters(code))])
+        names = [*map(variable, parameters(code))]
         count, posonly = code.co_argcount, code.co_posonlyargcount
         parts = names[:count]
         defaults = len(self.function.__defaults__ or ())
@@ -48,7 +55,7 @@ class Target:
             at += 1
         elif keyword:
             parts.append("*")
-        given = self.function.__kwdefaults__ or {}
+        given = {*map(variable, self.function.__kwdefaults__ or {})}
         parts += [f"{n}=None" if n in given else n for n in keyword]
         if code.co_flags & VARKEYWORDS:
             parts.append("**" + names[at])

@@ -62,6 +62,9 @@ def _makes_size(func: Any, args: Sequence[Any]) -> bool:
     return any(isinstance(a, torch_private.FakeTensor) and a.constant is None for a in args)
 
 
+REMEMBERED = 20_000  # operators on stand-ins, some 50 MB
+
+
 class StandInMode(torch_private.LeanFakeTensorMode):
     """As torch's mode; results have eager's strides.
 
@@ -72,6 +75,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        torch_private.bound_results(REMEMBERED)
         self.written: dict[int, Any] = {}
         self.draws: set[torch.device] = set()
         self.sized = False

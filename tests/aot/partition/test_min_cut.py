@@ -337,3 +337,21 @@ def test_elements_from_places_of_their_own_are_read_once(fn: Callable[..., torch
     fn(x, a, b, w).backward()
     torch.testing.assert_close(found, w.grad)
     assert (x.numel() in saved) == again
+
+
+def test_a_cut_that_keeps_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    joint, cut = cut_of(monkeypatch, lambda x: x.exp().sin(), t(4, requires_grad=True))
+    cut.verify(joint)
+    cut.saved.clear()
+    with pytest.raises(AssertionError, match="which nobody keeps"):
+        cut.verify(joint)
+
+
+@pytest.mark.parametrize(("columns", "again"), [(7, False), (8, True)])
+def test_rows_of_a_whole_sector_are_read_again(columns: int, again: bool) -> None:
+    x, at = torch.randn(40, columns), (torch.rand(100) * 40).long()
+    w = torch.randn(100, columns, requires_grad=True)
+    saved: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):  # type: ignore[func-returns-value]
+        jitney.compile(lambda x, at, w: (x[at + 0].sin() * w).sum(), backend="aot_eager")(x, at, w).backward()
+    assert (x.numel() in saved) == again
