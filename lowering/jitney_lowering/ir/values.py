@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -404,10 +404,25 @@ def _casts_cleanly(value: bool | int | float, dtype: torch.dtype) -> bool:
     return math.isfinite(value) and limits.min <= value <= limits.max
 
 
+_below: WeakKeyDictionary[Value, tuple[Value, ...]] = WeakKeyDictionary()  # what the same value is asked for often
+
+
 def walk(*roots: Value) -> Iterator[Value]:
     """Every value below, operands first, each once."""
+    if len(roots) != 1:
+        return _walked(reversed(roots))
+    (root,) = roots
+    if not root.parts:
+        return iter(roots)
+    below = _below.get(root)
+    if below is None:
+        below = _below[root] = (*_walked(reversed(root.parts)),)
+    return itertools.chain(below, roots)
+
+
+def _walked(roots: Iterable[Value]) -> Iterator[Value]:
     seen: set[int] = set()
-    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(roots)]
+    stack: list[tuple[Value, bool]] = [(r, False) for r in roots]
     while stack:
         value, ready = stack.pop()
         if ready:
