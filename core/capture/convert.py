@@ -258,6 +258,8 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
         if stopped is None or vm.break_is_error is False:
             vm.tracer.tape.check_reduced()
         vm.elsewhere.settle()
+        for record in [*vm.world.records.values()]:
+            record.fix_keys()  # emitted code writes constants
         vm.over = True
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), start.check, settings.drive, settings.make_point, settings.through)
