@@ -196,3 +196,22 @@ def test_hooks_of_modules_for_one_call(fn: Any, hooked: bool) -> None:
         return told
 
     check_scenario(scenario)
+
+
+def test_what_compiling_counts_is_not_seen() -> None:
+    def fn(x: torch.Tensor, net: nn.Module) -> Any:
+        seen: dict[str, Any] = {}
+        handles = [
+            child.register_forward_hook(lambda _, __, output, name=name: seen.__setitem__(name, output))
+            for name, child in net.named_children()
+        ]
+        y = net(x)
+        for handle in handles:
+            handle.remove()
+        return y * 2, seen, [handle.id for handle in handles]
+
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    before = torch.utils.hooks.RemovableHandle.next_id
+    _, seen, ids = jitney.compile(fn, backend="aot_eager")(torch.ones(1, 2), net)
+    assert ids == [before, before + 1, before + 2]
+    torch.testing.assert_close(seen["2"], net(torch.ones(1, 2)))
