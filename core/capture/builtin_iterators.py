@@ -132,7 +132,7 @@ def item_ahead(iterator: Any, count: int) -> Any:
 
 def next_values(value: Any) -> tuple[Any, ...]:
     """What an iterator will give next, or what is in that tuple; nothing for other values, or where nobody knows."""
-    if type(value) not in RULES:
+    if type(type(value)) is not type or type(value) not in RULES:  # a metaclass of the program's may hash otherwise
         return ()
     try:
         found = item_ahead(value, 0)

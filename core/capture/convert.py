@@ -27,7 +27,7 @@ from jitney.capture.interpreter.iterators import reaches_iterator
 from jitney.capture.interpreter.loop import Loop
 from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.capture.interpreter.resume import pops
-from jitney.capture.interpreter.signals import Break, GiveUp, Initialise, Restart, UserRaised
+from jitney.capture.interpreter.signals import Break, GiveUp, Initialise, Raised, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.capture.tables import Handlers
 from jitney.capture.torch import lazy_modules
@@ -137,7 +137,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
     forced: dict[int, Restart] = {}
     lazy: lazy_modules.Initialisation | None = None
     unable: set[int] = set()  # lazy modules that refuse the arguments: the program's call is to raise
-    reads_ahead = False
+    reads_ahead = goes_eagers_way = False
     data_sizes = settings.takes_data_sizes is not None and not asks_for_data_sizes(settings.whole)
     for _ in range(MAX_RESTARTS):
         if lazy is not None:  # capture has let go of its own random numbers and modes
@@ -156,7 +156,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             foresees=settings.foresees,
             data_sizes=data_sizes,
         )
-        vm.reads_ahead = reads_ahead
+        vm.reads_ahead, vm.goes_eagers_way = reads_ahead, goes_eagers_way
         vm.classes_asked |= unable
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
@@ -166,6 +166,12 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             made, stopped = _attempt(vm, start)
             changes = [settings.foresee_sizes(*change) for change in size_changes(vm.world)]
         except Restart as restart:
+            if vm.asked_compiling and isinstance(restart.__context__, Raised | UserRaised):
+                goes_eagers_way = True  # what the program does under compilation raises
+                _let_go(restart, start.outside)
+                forced.clear()
+                lazy_modules.undo(initialised)
+                continue
             restart.place = next(((f.info.code, f.at) for f in vm.frames if f.step == restart.step), None)
             known = forced.get(restart.step)
             if known is not None and known.place == restart.place:
@@ -246,6 +252,8 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
             if settings.drops_gradients:
                 drop_gradients(vm)
         except Break as reason:
+            if isinstance(reason, Raised) and vm.asked_compiling:
+                raise Restart(vm.break_step(), reason.reason) from None
             stopped = _stop(vm, reason)
             _let_go(reason, start.outside)
         except UserRaised as raised:
@@ -258,6 +266,8 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
         if stopped is None or vm.break_is_error is False:
             vm.tracer.tape.check_reduced()
         vm.elsewhere.settle()
+        for record in [*vm.world.records.values()]:
+            record.fix_keys()  # emitted code writes constants
         vm.over = True
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), start.check, settings.drive, settings.make_point, settings.through)

@@ -42,7 +42,7 @@ def _graph_break(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 @special(is_compiling, is_dynamo_compiling)
 def _is_compiling(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    return True
+    return bool(vm.is_compiling())
 
 
 @special(mark_dynamic, maybe_mark_dynamic, mark_static)

@@ -278,4 +278,4 @@ class WaitingGenerators:
 
 def _of_record(record: Record) -> list[Any]:
     """What is to be written to an object from outside, and the shadow of what is in it."""
-    return [*record.pending, *(record.cell or ()), record.overlay, record.slots, record.content]
+    return [*record.pending, *(record.cell or ()), record.overlay, record.slots, record.shadow]

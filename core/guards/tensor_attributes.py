@@ -94,11 +94,7 @@ def _hooks_are_referents() -> bool:
 
     with torch_private.without_modes(), torch.enable_grad():
         return (
-            seen(lambda t: t.register_hook(_no_hook))
-            and seen(lambda t: t.register_post_accumulate_grad_hook(_no_hook))
+            seen(lambda t: setattr(t, "_backward_hooks", {}))  # a handle would count, in the midst of a capture
+            and seen(lambda t: setattr(t, "_post_accumulate_grad_hooks", {}))
             and seen(lambda t: setattr(t, "mul_", None))
         )
-
-
-def _no_hook(_: torch.Tensor) -> None:
-    return None

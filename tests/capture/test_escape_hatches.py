@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FRONTEND, check, check_made, compile_fn, disable, graph_break, observe, t
+from helpers import FRONTEND, check, check_made, check_scenario, compile_fn, disable, graph_break, observe, t
 
 COMPILED: Any = None
 only_jitney = pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own names")
@@ -339,3 +339,69 @@ def test_recursive_disable_covers_callees() -> None:
         return (lambda x: outer(x - 1)), log
 
     check_made(make, t(), skips=None)
+
+
+@only_jitney
+def test_what_raises_under_compilation_goes_as_in_eager() -> None:
+    """mace: whoever compiles is to have asked for gradients of the positions before."""
+
+    def forces(data: dict[str, torch.Tensor], weight: torch.Tensor) -> Any:
+        if not torch.compiler.is_compiling():
+            data["positions"].requires_grad_(True)
+        positions = data["positions"]
+        energy = (positions.sin() * weight).sum()
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=True)
+        return energy, -gradient
+
+    def scenario(compile: Any) -> Any:
+        compiled, told = compile(forces), []
+        for _ in range(3):
+            weight = t(3).requires_grad_()
+            energy, found = compiled({"positions": t(3)}, weight)
+            (energy + found.square().sum()).backward()
+            told.append((energy, found, weight.grad))
+        return told
+
+    with observe() as seen:
+        check_scenario(scenario)
+    assert seen.skips == []
+    check(forces, {"positions": t(3).requires_grad_()}, t(3).requires_grad_(), graphs=1, breaks=0)
+
+
+@only_jitney
+@pytest.mark.parametrize("own", [False, True])
+def test_a_refusal_to_be_compiled_is_not_met(own: bool) -> None:
+    import jitney
+
+    asked = jitney.is_compiling if own else torch.compiler.is_compiling
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if asked():
+            raise NotImplementedError("not under compilation")
+        return x + 1
+
+    check(fn, t(2), graphs=1, breaks=0)
+
+
+@only_jitney
+def test_an_exception_that_the_program_handles_is_no_refusal() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            if torch.compiler.is_compiling():
+                raise NotImplementedError("not under compilation")
+        except NotImplementedError:
+            return x * 2
+        return x + 1
+
+    assert compile_fn(fn)(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_what_raises_either_way_raises() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        y = x * 2 if torch.compiler.is_compiling() else x + x
+        if x.dim() == 1:
+            raise ValueError(f"one dimension of {x.dim()}")
+        return y @ x
+
+    check(fn, t(2), raises=ValueError)
+    check(fn, t(2, 3), raises=RuntimeError)

@@ -9,6 +9,7 @@ backward of each part.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -59,15 +60,20 @@ class Stops:
         self.tracer = tracer
         self.visible = visible if len(visible) > 1 else ()
         self.gradients: dict[int, fx.Node] = {}  # by position in ``visible``
-        self._hooks: list[Any] = []
+        self._hooks: list[dict[int, Any]] = []
 
     def __enter__(self) -> None:
         for at, visible in enumerate(self.visible):
-            self._hooks.append(visible.value.register_hook(lambda gradient, at=at: self._arrived(at, gradient)))
+            value: Any = visible.value
+            hooks = {0: functools.partial(self._arrived, at)}
+            value._backward_hooks = hooks  # ``register_hook`` would count its handles, which programs see
+            if value.grad_fn is not None:
+                getattr(value.grad_fn, torch_private.HOOKS_OF_TENSOR)(value)
+            self._hooks.append(hooks)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for hook in self._hooks:
-            hook.remove()
+        for hooks in self._hooks:
+            hooks.clear()
 
     def _arrived(self, at: int, gradient: Any) -> Any:
         if gradient is None:

@@ -56,6 +56,8 @@ class Interpreter(abc.ABC):
         self.has_regions = has_regions
         self.foresees = True  # may branches on tensors of the host be guarded?
         self.reads_ahead = False  # are numbers of such tensors read ahead of a graph that could read them?
+        self.goes_eagers_way = False  # does the program take itself for eager, where it asks whether it is compiled?
+        self.asked_compiling = False  # has it asked, and was told that it is?
         self.may_read_ahead = False  # has the frame read one that could have been?
         self.witness = witness
         self.watch = world.watch
@@ -117,6 +119,11 @@ class Interpreter(abc.ABC):
         if not self.frames:
             return 0
         return self.frames[self.nesting[0] if self.nesting else -1].step
+
+    def is_compiling(self) -> bool:
+        """What the program is told where it asks whether it is compiled."""
+        self.asked_compiling = not self.goes_eagers_way
+        return self.asked_compiling
 
     # ------------------------------------------------------------------ frames
 

@@ -18,6 +18,10 @@ class Break(_Stop):
     """The current instruction cannot be captured: run the graph so far, then this in Python."""
 
 
+class Raised(Break):
+    """The current instruction is an operation that raises on stand-ins, as it will on tensors."""
+
+
 class Restart(_Stop):
     """Capture again from the start, breaking before the instruction that was step ``step``."""
 

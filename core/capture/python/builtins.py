@@ -589,4 +589,6 @@ def _is_compiling(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     step's dtype, so as not to read it.
     """
     reader = str(vm.frames[-1].globals.get("__name__"))
-    return reader != torch_private.MODULE_CALL_FILE and not optimizers.in_optimizer(vm)
+    if reader == torch_private.MODULE_CALL_FILE or optimizers.in_optimizer(vm):
+        return False
+    return vm.is_compiling()

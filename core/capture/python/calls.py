@@ -230,7 +230,10 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if torch_private.tracing_state() or not _without_hooks(vm, module):
         return None
     for name, hooks in torch_private.global_module_hooks().items():
-        if hooks:
+        known = world.record_of(hooks)
+        if known is not None and known.dirty and not vm.truth(hooks):
+            continue
+        if hooks or (known is not None and known.dirty):
             return None
         source = world.const(hooks)
         source.label = name

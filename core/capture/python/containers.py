@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted_function
+from jitney.capture import number_keys
 from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
@@ -49,9 +50,6 @@ from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
-
-KEYS = {int, float, str}  # classes of keys among which a number that changes is looked for by comparisons
-MOST_KEYS = 32
 
 
 # ------------------------------------------------------------------ subscripts and membership
@@ -154,8 +152,11 @@ def class_getitem(vm: Interpreter, cls: type, key: Any) -> Any:
 def dict_getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]`` for dictionaries, with ``__missing__``."""
     check_key(vm, key, obj)
-    key = constant_key(key)
     record = vm.world.record_of(obj)
+    found = number_keys.get(vm, record, key)
+    if found is not ABSENT:
+        return found
+    key = constant_key(key)
     if record is not None:
         vm.native(hash, key)
         value = vm.world.dict_get(record, key)
@@ -363,6 +364,8 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
 def raw_setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """The builtin container's own ``__setitem__``."""
     record = vm.world.record_of(obj)
+    if isinstance(obj, dict) and number_keys.put(vm, record, key, value):
+        return
     key = constant_key(key)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
@@ -393,6 +396,8 @@ def delitem(vm: Interpreter, obj: Any, key: Any) -> None:
         vm.call(method, obj, key)
         return
     record = vm.world.record_of(obj)
+    if number_keys.delete(vm, record, key):
+        return
     key = constant_key(key)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
@@ -520,10 +525,10 @@ def length(vm: Interpreter, value: Any) -> Any:
         return size
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
-        if record.content is None and not record.overlay and not record.pending:
+        if record.shadow is None and not record.overlay and not record.pending:
             vm.world.guard(record.source, "len", len(value))
             return len(value)
-        return len(vm.world.content(record))
+        return len(vm.world.content(record) if record.shadow is None else record.shadow)
     if type(value) in STAND_INS:
         vm.world.guard_method("__len__")
         if vm.tracer.rules.is_watched(value) or value.dim() == 0:
@@ -537,6 +542,8 @@ def length(vm: Interpreter, value: Any) -> Any:
 
 def dict_contains(vm: Interpreter, owner: Any, record: Any, key: Any) -> bool:
     """Is it a key of the dictionary, whatever its class says?"""
+    if record is not None and number_keys.knows(vm, record, key):
+        return number_keys.get(vm, record, key) is not ABSENT
     if type(key) in (torch.SymInt, torch.SymFloat) and (numbers := _number_keys(vm, owner, record, key)) is not None:
         return any(bool(key == number) for number in numbers)
     key = constant_key(key)
@@ -549,7 +556,9 @@ def dict_contains(vm: Interpreter, owner: Any, record: Any, key: Any) -> bool:
 
 def _number_keys(vm: Interpreter, owner: Any, record: Any, key: Any) -> list[Any] | None:
     """The keys that a number which changes may equal, few enough to be compared with it one by one; else None."""
-    if not vm.symbols.scalars.compares(key) or len(owner) > MOST_KEYS:
+    if not vm.symbols.scalars.compares(key) or len(owner) > number_keys.MOST_KEYS:
         return None
     keys = list(owner) if record is None else vm.world.plain_keys(record)
-    return None if keys is None or not {*map(type, keys)} <= KEYS else [k for k in keys if type(k) is not str]
+    if keys is None or not {*map(type, keys)} <= {*number_keys.COMPARED}:
+        return None
+    return [k for k in keys if type(k) is not str]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture import number_keys
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
@@ -362,6 +363,9 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
 
 
 def _dict_get(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    found = number_keys.get(vm, record, args[0])
+    if found is not ABSENT:
+        return found
     key = constant_key(args[0])
     containers.check_key(vm, key, owner)
     if record is None:
@@ -402,6 +406,9 @@ def _dict_setdefault(vm: Interpreter, owner: Any, record: Any, args: Args, kwarg
 
 def _dict_view(name: str) -> Any:
     def view(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+        spread = number_keys.spread(vm, record, owner, name)
+        if spread is not None:
+            return spread
         target = vm.world.content(record) if record is not None else owner
         return getattr(_builtin_base(target), name)(target)
 

@@ -118,8 +118,8 @@ def truth(vm: Interpreter, value: Any) -> bool:
 
 
 def _container_truth(vm: Interpreter, value: Any, record: Any) -> bool:
-    if record.content is not None:
-        return bool(record.content)
+    if record.shadow is not None:
+        return bool(record.shadow)
     if record.overlay or record.pending:
         return True
     vm.world.guard(record.source, "nonempty" if len(value) else "empty")

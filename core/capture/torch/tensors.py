@@ -22,7 +22,7 @@ from jitney._util import negative_powers
 from jitney._util.caller_frame import call_here
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, Raised
 from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions
@@ -324,7 +324,7 @@ class Tracer(TorchFunctionMode):
         except NotImplementedError as error:
             raise Break(f"{function_name(func)} cannot run without data: {first_line(error)}") from None
         except Exception as error:
-            raise Break(f"{function_name(func)} raised {type(error).__name__}: {first_line(error)}") from None
+            raise Raised(f"{function_name(func)} raised {type(error).__name__}: {first_line(error)}") from None
         finally:
             if self.witness is not None:
                 self.witness.latest, self.witness.ends = before

@@ -42,18 +42,22 @@ class Record:
     """The real object, where it came from, and what is to be written to it.
 
     ``overlay`` holds single entries written to a dictionary; ``content`` is a whole shadow container once one was
-    needed, ``original`` the shadow as it was then. ``slots`` holds attributes written outside any ``__dict__``,
-    ``pending`` what was appended to a list nobody has looked into, ``cell`` (a one-tuple) a closure cell's new content.
+    needed, ``original`` the shadow as it was then, ``numbers`` those of its keys that are numbers which change (as the
+    shadow has them -> the symbols), ``exposed`` whether somebody may hold the shadow itself. ``slots`` holds attributes
+    written outside any ``__dict__``, ``pending`` what was appended to a list nobody has looked into, ``cell`` (a
+    one-tuple) a closure cell's new content.
     """
 
-    __slots__ = ("cell", "content", "dict_record", "dirty", "original", "overlay", "owner", "pending", "slots",
-                 "source", "value")  # fmt: skip
+    __slots__ = ("cell", "dict_record", "dirty", "exposed", "numbers", "original", "overlay", "owner", "pending",
+                 "shadow", "slots", "source", "value")  # fmt: skip
 
     def __init__(self, value: Any, source: Source) -> None:
         self.value = value
         self.source = source
         self.overlay: dict[Any, Any] = {}
-        self.content: Any = None
+        self.shadow: Any = None
+        self.exposed = False
+        self.numbers: dict[int, Any] = {}
         self.pending: list[Any] = []
         self.original: Any = None
         self.slots: dict[str, Any] = {}
@@ -61,6 +65,23 @@ class Record:
         self.dirty = False
         self.dict_record: Record | None = None
         self.owner: Record | None = None
+
+    @property
+    def content(self) -> Any:
+        """The shadow, for whoever may look at its keys, or hand it on."""
+        self.fix_keys()
+        self.exposed = self.shadow is not None
+        return self.shadow
+
+    @content.setter
+    def content(self, shadow: Any) -> None:
+        self.shadow = shadow
+
+    def fix_keys(self) -> None:
+        """Keys of the shadow that are numbers which change become the constants that they are in this capture."""
+        for key in [*self.numbers.values()]:
+            int(key)
+        self.numbers.clear()
 
     def __repr__(self) -> str:
         return f"<Record {self.source.name}{' dirty' if self.dirty else ''}>"

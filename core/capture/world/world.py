@@ -195,8 +195,9 @@ class World(GuardSet):
 
     def dict_get(self, record: Record, key: Any) -> Any:
         """One entry of a dictionary, guarded, or ``ABSENT``."""
-        if record.content is not None:
-            return record.content.get(key, ABSENT)
+        if record.shadow is not None:
+            record.fix_keys()
+            return record.shadow.get(key, ABSENT)
         if key in record.overlay:
             return record.overlay[key]
         real_key = self.tracer.real_of(key)
@@ -215,8 +216,9 @@ class World(GuardSet):
 
     def dict_has(self, record: Record, key: Any) -> bool:
         """Membership, guarded without reading the value."""
-        if record.content is not None:
-            return key in record.content
+        if record.shadow is not None:
+            record.fix_keys()
+            return key in record.shadow
         if key in record.overlay:
             return True
         if self.tracer.real_of(key) is not key or _contains_in_python(record.value):
@@ -233,10 +235,11 @@ class World(GuardSet):
 
     def plain_keys(self, record: Record) -> list[Any] | None:
         """All keys, guarded in order without reading a value; None if they are not all constants."""
-        if record.content is None and (record.overlay or _contains_in_python(record.value)):
+        if record.shadow is None and (record.overlay or _contains_in_python(record.value)):
             self.dict_content(record)
-        if record.content is not None:
-            return list(record.content)
+        if record.shadow is not None:
+            record.fix_keys()
+            return list(record.shadow)
         keys = list(dict.keys(record.value))
         if not all(map(self.constant_key, keys)):
             return None
@@ -291,8 +294,9 @@ class World(GuardSet):
 
     def dict_set(self, record: Record, key: Any, value: Any) -> None:
         """Set an entry, pending until the graph has run."""
-        if record.content is not None:
-            record.content[key] = value
+        if record.shadow is not None:
+            record.fix_keys()
+            record.shadow[key] = value
         else:
             record.overlay[key] = value
         record.dirty = True
@@ -309,10 +313,14 @@ class World(GuardSet):
 
     def dict_content(self, record: Record) -> Any:
         """The whole dictionary as a shadow of the same builtin kind, values wrapped, keys guarded in order."""
-        if record.content is None:
+        self.read_dictionary(record)
+        return record.content
+
+    def read_dictionary(self, record: Record) -> None:
+        """Have the shadow of a whole dictionary."""
+        if record.shadow is None:
             with self._watched(dict.keys(record.value)):
                 self._read_dictionary(record)
-        return record.content
 
     def _read_dictionary(self, record: Record) -> None:
         real = record.value

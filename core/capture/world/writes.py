@@ -25,7 +25,7 @@ class _Contents:
         for record in world.records.values():
             if record.dirty:
                 waiting = [*record.pending, *(record.cell or ())]
-                for part in (record.overlay, record.slots, record.content):
+                for part in (record.overlay, record.slots, record.shadow):
                     waiting += _items(part)
                 self.held[id(record)] = (record, waiting)
         for value in world.fresh.values():

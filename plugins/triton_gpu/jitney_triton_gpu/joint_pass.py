@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from jitney.torch_compat.stand_ins.tensor_iterator import hint
 from jitney_lowering import (
     CHANNEL_REDUCTIONS,
     Convolution,
@@ -93,6 +92,5 @@ def _loses_by_bias(product: fx.Node) -> bool:
         return False
     if torch.get_float32_matmul_precision() != "highest":
         return False
-    rows, columns = map(hint, value.shape)
-    length = hint(left.meta["val"].shape[1])
+    rows, columns, length = hints((*value.shape, left.meta["val"].shape[1]))
     return rows >= ROWS and (length >= LONG * columns or rows * columns <= PART)

@@ -374,6 +374,25 @@ def test_hook_that_records_activations() -> None:
     check_made(make, t(2, 3), calls=2)
 
 
+@pytest.mark.parametrize("kind", ["forward", "forward_pre"])
+def test_hooks_of_all_modules_for_one_call(kind: str) -> None:
+    register = getattr(nn.modules.module, f"register_module_{kind}_hook")
+
+    def make() -> Any:
+        model = nn.Sequential(nn.Tanh(), nn.ReLU())
+
+        def fn(x: torch.Tensor) -> Any:
+            before = model(x)
+            handle = register(lambda m, args, *out: out[0] + 0.5 if out else (args[0] * 2,))
+            within = model(x)
+            handle.remove()
+            return before, within, model(x)
+
+        return fn
+
+    check_made(make, t(3), calls=4)
+
+
 def test_hook_that_removes_itself() -> None:
     def make() -> Any:
         model = nn.ReLU()
