@@ -9,10 +9,11 @@ from jitney_lowering import (
     CHANNEL_REDUCTIONS,
     Convolution,
     channels_last,
+    hints,
     join_products,
     recompute_norm_results,
     unfuse_biases,
-)  # fmt: skip
+)
 from jitney_triton_gpu.device import DEVICE_TYPES
 from jitney_triton_gpu.options import TritonGpuOptions
 

@@ -271,7 +271,7 @@ def test_a_lock_for_each_object() -> None:
             x = x * counter.add(i)
         return x
 
-    check(fn, t(), [Counter(), Counter(), Counter()], calls=3, graphs=2, breaks=6)
+    check(fn, t(), [Counter(), Counter(), Counter()], calls=3, graphs=3, breaks=5)
 
 
 def test_many_tensors() -> None:
