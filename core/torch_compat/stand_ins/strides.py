@@ -7,6 +7,7 @@ operator that was found to differ when all of torch's OpInfo samples were laid o
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -65,14 +66,15 @@ def _makes_size(func: Any, args: Sequence[Any]) -> bool:
 class StandInMode(torch_private.LeanFakeTensorMode):
     """As torch's mode; results have eager's strides.
 
-    ``written``: memory that operators have written to, by its number, also where no version counter tells.
-    ``draws``: the devices on which an operator has drawn numbers. ``sized``: has one made a size that depends on data?
-    Such a size may be known to be another one, and look like that.
+    ``written``: memory that operators have written to, by its number, also where no version counter tells; ``writes``:
+    how often each. ``draws``: the devices on which an operator has drawn numbers. ``sized``: has one made a size that
+    depends on data? Such a size may be known to be another one, and look like that.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.written: dict[int, Any] = {}
+        self.writes: collections.Counter[int] = collections.Counter()
         self.draws: set[torch.device] = set()
         self.sized = False
 
@@ -100,6 +102,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
         if func._schema.is_mutable and func is not aten.detach_.default:
             storages = [x.untyped_storage() for x in written_by(func, tuple(args), dict(kwargs))]
             self.written.update((storage._cdata, storage) for storage in storages)
+            self.writes.update(storage._cdata for storage in storages)
         self.sized |= _makes_size(func, args)
         known = _beside_unknown((*args, *kwargs.values()))
         for tensor, _ in known:
