@@ -467,10 +467,15 @@ def _any_true(x: Any) -> Any:
     return x.any()
 
 
-@_rule(INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar)
-def _in_place(x: Any, other: Any) -> Any:
-    """Integers times a float raise, of which torch's stand-in knows nothing."""
-    if type(x) is torch_private.FakeTensor and not torch.can_cast(torch.result_type(x, other), x.dtype):
+@_rule(
+    INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar, aten.add_.Tensor, aten.add_.Scalar, aten.sub_.Tensor, aten.sub_.Scalar,
+    aten.addcmul_.default, aten.addcdiv_.default,
+)  # fmt: skip
+def _in_place(x: Any, *others: Any, **options: Any) -> Any:
+    """Integers times a float raise, of which torch's stand-in knows nothing; so do reals and complex numbers."""
+    if type(x) is not torch_private.FakeTensor:
+        return NotImplemented
+    if not all(torch.can_cast(torch.result_type(x, other), x.dtype) for other in others):
         raise RuntimeError(f"the result can't be cast to the desired output type {x.dtype}")
     return NotImplemented
 
