@@ -53,10 +53,8 @@ def parts(iterator: Any) -> tuple[Any, ...]:
         except (ValueError, SyntaxError):
             return ()
         return found if type(found) is tuple else (found, 1)
-    if (
-        type(iterator) is CHAIN
-    ):  # the iterator that it goes through, and the one that gives it the next; less at its ends
-        return tuple(gc.get_referents(iterator))
+    if type(iterator) is CHAIN:  # the iterator that gives it the next one, and the one that it goes through
+        return tuple(r for r in gc.get_referents(iterator) if r is not CHAIN)  # which it refers to from Python 3.12 on
     _, args, *state = iterator.__reduce__()
     if type(iterator) is RANGE:
         left = args[0][state[0] or 0 :]

@@ -97,8 +97,8 @@ def _name(node: fx.Node) -> str:
 
 
 def _is_folded(node: fx.Node) -> bool:
-    """Does this node compute, on the CPU, something of its arguments alone?"""
-    if node.op not in ("call_function", "call_method") or _name(node) not in FOLDED:
+    """Does this node compute, on the CPU, something of its arguments alone, without a write to one (``out=``)?"""
+    if node.op not in ("call_function", "call_method") or _name(node) not in FOLDED or "out" in node.kwargs:
         return False
     return all(is_stand_in(part) and part.device.type == "cpu" for part in _parts(node))
 
@@ -123,9 +123,10 @@ def _is_read_before_writes(node: fx.Node, reader: fx.Node) -> bool:
 
 
 def unwritten(fake: Any) -> bool:
-    """Has nobody written to it since it was made?"""
+    """Has nobody written to it since it was made, by ``x.data`` neither, which has a version of its own?"""
     with torch_private.DisableTorchFunction():
-        return not fake.is_inference() and fake._version == 0
+        quiet: bool = not fake.is_inference() and fake._version == 0
+        return quiet and fake.untyped_storage()._cdata not in fake.fake_mode.written
 
 
 # Between which numbers results are: of operations that fill, and of those that only move what they are given.

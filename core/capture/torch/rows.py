@@ -125,15 +125,17 @@ def masked(vm: Interpreter, tensor: Any, key: Any) -> Any:
     plain = is_stand_in(key) and key.dtype is torch.bool and tracer is vm.world.tracer and tracer.region is None
     if not plain or not _comes_back(vm) or not 0 < key.dim() <= tensor.dim() or key.device != tensor.device:
         return None
-    if tensor.dtype is torch.bool or min(map(metadata.version_of, (tensor, key))) < 0 or 0 in tensor.stride():
+    if tensor.dtype is torch.bool or min(map(metadata.version_of, (tensor, key))) < 0 or not _is_apart(tensor):
         return None
+    if metadata.storage(tensor) == metadata.storage(key):
+        return None  # which eager refuses
     if key.shape != tensor.shape[: key.dim()] or constant_of(tracer, key) is not None:
         return None
     copy = vm.native(torch.clone, tensor, memory_format=torch.contiguous_format)
     if key.dim() > 1:
         copy = vm.native(torch.flatten, copy, 0, key.dim() - 1)
     versions = metadata.version_of(copy), metadata.version_of(key)
-    written = _written(vm, tensor)
+    written = _written(vm, tensor, key)
     vm.masked_updates.append(MaskedUpdate(vm.break_step(), tensor, key, copy, tracer.node_of(copy), versions, written))
     return copy
 
@@ -144,13 +146,27 @@ def put_masked(vm: Interpreter, tensor: Any, key: Any, value: Any) -> bool:
     if own is None:
         return False
     versions = metadata.version_of(value) - 1, metadata.version_of(key)
-    if versions != own.versions or own.written != _written(vm, tensor) or not _is_alike_everywhere(own):
+    if versions != own.versions or own.written != _written(vm, tensor, key) or not _is_alike_everywhere(own):
         raise Restart(own.step, MASK_REASON, MASK_HINT)
     rest = (1,) * (tensor.dim() - key.dim())
     updated = vm.native(torch.Tensor.reshape, value, tensor.shape)
     places = vm.native(torch.Tensor.reshape, key, (*key.shape, *rest)) if rest else key
     vm.native(torch.Tensor.copy_, tensor, vm.native(torch.where, places, updated, tensor))
     vm.masked_updates.remove(own)
+    return True
+
+
+def _is_apart(tensor: Any) -> bool:
+    """Is each element in a place of its own? All are written, also those that the mask leaves out, as they were.
+
+    False also for some layouts that interleave dimensions without any two elements meeting.
+    """
+    reach = 0  # the farthest element of the dimensions inside
+    for step, count in sorted(zip(tensor.stride(), tensor.shape, strict=True), key=lambda dim: dim[0]):
+        if count != 1:
+            if step <= reach:
+                return False
+            reach += (count - 1) * step
     return True
 
 
@@ -235,13 +251,19 @@ def _same(key: Any, other: Any) -> bool:
     )
 
 
-def _written(vm: Interpreter, tensor: Any) -> tuple[Any, ...]:
-    """Another tuple if one of the tensors from outside, or one in the tensor's memory, is written to."""
+def _written(vm: Interpreter, tensor: Any, *others: Any) -> tuple[Any, ...]:
+    """Another tuple if one of the tensors from outside, or one in the memory of these, is written to."""
     tracer = vm.tracer
     outside = sum(metadata.version_of(fake) - tracer.versions[id(fake)] for fake in tracer.outside())
-    place = {metadata.storage(tensor)}
-    others = {metadata.version_of(known) for known in tracer.known() if _lies_in(known, place)} - {0}
-    return outside, tracer.data_writes, tracer.writes_statistics(), metadata.version_of(tensor), others
+    places = set(map(metadata.storage, (tensor, *others)))
+    versions = {metadata.version_of(known) for known in tracer.known() if _lies_in(known, places)} - {0}
+    writes = _writes(vm, places)  # by ``x.data``, too, which has a version of its own
+    return outside, tracer.data_writes, tracer.writes_statistics(), metadata.version_of(tensor), versions, writes
+
+
+def _writes(vm: Interpreter, places: set[int]) -> int:
+    """How often operators have written to this memory."""
+    return sum(vm.tracer.fake_mode.writes[place] for place in places)
 
 
 def _lies_in(known: Any, places: set[int]) -> bool:
@@ -255,6 +277,6 @@ def check(vm: Interpreter, outputs: list[Any]) -> None:
     for row in vm.rows:
         place = {metadata.storage(row.copy)}
         others = {metadata.version_of(known) for known in vm.tracer.known() if _lies_in(known, place)}
-        untouched = others == {row.version} and row.written == _written(vm, row.tensor)
+        untouched = others == {row.version} and not _writes(vm, place) and row.written == _written(vm, row.tensor)
         if not untouched or any(_lies_in(given, place) for given in outputs):
             raise Restart(row.step, REASON, HINT)

@@ -7,6 +7,7 @@ operator that was found to differ when all of torch's OpInfo samples were laid o
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -68,15 +69,16 @@ REMEMBERED = 20_000  # operators on stand-ins, some 50 MB
 class StandInMode(torch_private.LeanFakeTensorMode):
     """As torch's mode; results have eager's strides.
 
-    ``written``: memory that operators have written to, by its number, also where no version counter tells.
-    ``draws``: the devices on which an operator has drawn numbers. ``sized``: has one made a size that depends on data?
-    Such a size may be known to be another one, and look like that.
+    ``written``: memory that operators have written to, by its number, also where no version counter tells; ``writes``:
+    how often each. ``draws``: the devices on which an operator has drawn numbers. ``sized``: has one made a size that
+    depends on data? Such a size may be known to be another one, and look like that.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         torch_private.bound_results(REMEMBERED)
         self.written: dict[int, Any] = {}
+        self.writes: collections.Counter[int] = collections.Counter()
         self.draws: set[torch.device] = set()
         self.sized = False
 
@@ -104,6 +106,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
         if func._schema.is_mutable and func is not aten.detach_.default:
             storages = [x.untyped_storage() for x in written_by(func, tuple(args), dict(kwargs))]
             self.written.update((storage._cdata, storage) for storage in storages)
+            self.writes.update(storage._cdata for storage in storages)
         self.sized |= _makes_size(func, args)
         known = _beside_unknown((*args, *kwargs.values()))
         for tensor, _ in known:
@@ -468,10 +471,15 @@ def _any_true(x: Any) -> Any:
     return x.any()
 
 
-@_rule(INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar)
-def _in_place(x: Any, other: Any) -> Any:
-    """Integers times a float raise, of which torch's stand-in knows nothing."""
-    if type(x) is torch_private.FakeTensor and not torch.can_cast(torch.result_type(x, other), x.dtype):
+@_rule(
+    INSTEAD, aten.mul_.Tensor, aten.mul_.Scalar, aten.add_.Tensor, aten.add_.Scalar, aten.sub_.Tensor, aten.sub_.Scalar,
+    aten.addcmul_.default, aten.addcdiv_.default,
+)  # fmt: skip
+def _in_place(x: Any, *others: Any, **options: Any) -> Any:
+    """Integers times a float raise, of which torch's stand-in knows nothing; so do reals and complex numbers."""
+    if type(x) is not torch_private.FakeTensor:
+        return NotImplemented
+    if not all(torch.can_cast(torch.result_type(x, other), x.dtype) for other in others):
         raise RuntimeError(f"the result can't be cast to the desired output type {x.dtype}")
     return NotImplemented
 

@@ -35,6 +35,21 @@ def written_through_data(x: torch.Tensor, i: torch.Tensor) -> Any:
     return row + 1
 
 
+def written_through_data_as_often_as_by_itself(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x * 1
+    y += 1
+    row = y[i]
+    y.data.zero_()
+    return row + 1
+
+
+def copy_written_through_data(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x * 1
+    row = y[i]
+    row.data.zero_()
+    return y
+
+
 def written_through_a_view(x: torch.Tensor, i: torch.Tensor) -> Any:
     y = x * 1
     view = y.view(-1)
@@ -70,6 +85,8 @@ VIEWS: list[Fn] = [
     written_after,
     copy_written,
     written_through_data,
+    written_through_data_as_often_as_by_itself,
+    copy_written_through_data,
     written_through_a_view,
     written_elsewhere,
     kept_outside,
@@ -294,6 +311,25 @@ def mask_written_meanwhile(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) ->
     return x * w[0] + y
 
 
+def mask_written_through_data(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    y, m = x.detach().clone(), m.clone()
+    m |= False
+
+    def other_places() -> torch.Tensor:
+        m.data.copy_(m.roll(1, 0))
+        return w.detach()[0]
+
+    y[m] += other_places()
+    return x * w[0] + y
+
+
+def elements_of_several_places(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+    memory = torch.arange(100.0)
+    windows = memory.as_strided(x.shape, (1,) * x.dim())
+    windows[m] += w.detach()[0]
+    return x * w[0] + windows + memory.sum()
+
+
 def scaled_by_gradients(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
     x = torch.where(m[..., None], x, -torch.inf)
     x[m] *= w
@@ -314,6 +350,8 @@ def printed_in_between(x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any
         (kept_before_it_is_put, None),
         (a_value_for_each, None),
         (mask_written_meanwhile, None),
+        (mask_written_through_data, None),
+        (elements_of_several_places, None),
         (scaled_by_gradients, None),
         (printed_in_between, None),
     ],
@@ -340,3 +378,12 @@ def test_updates_where_a_mask_is_set(fn: Callable[..., Any], breaks: int | None,
         found = scenario(lambda f: jitney.compile(f, backend=backend))
     torch.testing.assert_close(found, wanted, equal_nan=True)
     assert breaks is None or len(seen.breaks) == breaks
+
+
+def test_a_mask_that_is_a_view_of_the_tensor_is_refused_as_eager_refuses_it() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        x[x.view(torch.bool)] += 1
+        return x
+
+    with pytest.raises(RuntimeError, match="single memory location"):
+        jitney.compile(fn, backend="eager")(torch.tensor([0, 1, 1], dtype=torch.uint8))

@@ -281,8 +281,28 @@ def written_by_a_view(x: torch.Tensor) -> Any:
     return x * (1 if places.max() > 2 else 2), x * (3 if before > 2 else 4)
 
 
+def written_by_out(x: torch.Tensor) -> Any:
+    places = torch.arange(4)
+    view = places[2:]
+    torch.add(view, 5, out=view)
+    return x * (1 if places.max() > 3 else 2)
+
+
+def written_through_data(x: torch.Tensor) -> Any:
+    places = torch.arange(4)
+    places.data.mul_(2)
+    return x * (1 if places.max() > 3 else 2)
+
+
 @pytest.mark.parametrize(
-    ("fn", "breaks"), [(read_before_a_write, 0), (written_in_between, None), (written_by_a_view, None)]
+    ("fn", "breaks"),
+    [
+        (read_before_a_write, 0),
+        (written_in_between, None),
+        (written_by_a_view, None),
+        (written_by_out, None),
+        (written_through_data, None),
+    ],
 )
 def test_constants_that_are_written_to_after_they_were_read(fn: Callable[..., Any], breaks: int | None) -> None:
     x = torch.arange(8.0)

@@ -213,3 +213,23 @@ def test_what_indices_pick_in_any_layout() -> None:
                         same_strides(aten.index.Tensor, x, indices)
     x = torch.rand(10).as_strided((1, 5, 2), (1, 2, 1))
     same_strides(aten.index.Tensor, x, [None, torch.zeros(2, dtype=torch.int64)])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, y: x.add_(y),
+        lambda x, y: x.sub_(y),
+        lambda x, y: x.add_(1j),
+        lambda x, y: x.mul_(y),
+        lambda x, y: x.addcmul_(x, y),
+        lambda x, y: x.addcdiv_(y, x),
+        lambda x, y: x.long().addcmul_(x, x),
+    ],
+)
+def test_what_does_not_fit_is_not_written(write: Callable[..., Any]) -> None:
+    x, y = torch.ones(3), torch.ones(3, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        write(x, y)
+    with pytest.raises(RuntimeError, match="can't be cast"), StandInMode() as mode:
+        write(mode.from_tensor(x), mode.from_tensor(y))
