@@ -27,7 +27,7 @@ from jitney.capture.interpreter.iterators import reaches_iterator
 from jitney.capture.interpreter.loop import Loop
 from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.capture.interpreter.resume import pops
-from jitney.capture.interpreter.signals import Break, GiveUp, Initialise, Raised, Restart, UserRaised
+from jitney.capture.interpreter.signals import Break, GiveUp, Initialise, Raised, Restart, Retry, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.capture.tables import Handlers
 from jitney.capture.torch import lazy_modules
@@ -138,6 +138,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
     lazy: lazy_modules.Initialisation | None = None
     unable: set[int] = set()  # lazy modules that refuse the arguments: the program's call is to raise
     reads_ahead = goes_eagers_way = False
+    plain: set[int] = set()  # steps at which nothing is tried
     data_sizes = settings.takes_data_sizes is not None and not asks_for_data_sizes(settings.whole)
     for _ in range(MAX_RESTARTS):
         if lazy is not None:  # capture has let go of its own random numbers and modes
@@ -158,6 +159,7 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
         )
         vm.reads_ahead, vm.goes_eagers_way = reads_ahead, goes_eagers_way
         vm.classes_asked |= unable
+        vm.plain_steps |= plain
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
@@ -179,6 +181,11 @@ def _captured(start: _Start, initialised: list[lazy_modules.Initialisation]) -> 
             _let_go(restart, start.outside)
             forced[restart.step] = restart
             lazy_modules.undo(initialised, restart.step)
+            continue
+        except Retry as retry:
+            _let_go(retry, start.outside)
+            plain.add(retry.step)
+            lazy_modules.undo(initialised)
             continue
         except GiveUp:
             if not (data_sizes and vm.symbols.data_dependent()):

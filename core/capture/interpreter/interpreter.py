@@ -58,6 +58,7 @@ class Interpreter(abc.ABC):
         self.reads_ahead = False  # are numbers of such tensors read ahead of a graph that could read them?
         self.goes_eagers_way = False  # does the program take itself for eager, where it asks whether it is compiled?
         self.asked_compiling = False  # has it asked, and was told that it is?
+        self.plain_steps: set[int] = set()  # at which what was tried in an earlier attempt is not tried again
         self.may_read_ahead = False  # has the frame read one that could have been?
         self.witness = witness
         self.watch = world.watch

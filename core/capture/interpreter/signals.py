@@ -36,6 +36,14 @@ class Restart(_Stop):
         return self.place is None or self.place == (code, at)
 
 
+class Retry(BaseException):
+    """Capture again from the start, without what was tried for the instruction that was step ``step``."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+
 class GiveUp(_Stop):
     """The frame cannot be captured at all: it runs eagerly, with its calls going through the compiler.
 

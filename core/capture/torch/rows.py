@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from jitney.capture import metadata
-from jitney.capture.interpreter.signals import Restart
+from jitney.capture.interpreter.signals import Restart, Retry
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.constants import constant_of
 from jitney.capture.torch.conversions import INTEGERS
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 PLAIN = (int, slice, type(None), type(Ellipsis))  # what else may be in the index
 REASON = "an index needs the values of a tensor"
 HINT = "use torch.index_select, or numbers as indices"
-MASK_REASON = "the shape of what a mask selects depends on the values of a tensor"
-MASK_HINT = "use torch.where(mask, a, b)"
 # What may be computed at all places: it raises nowhere, and gradients of places that the mask leaves out are zero.
 ADDED = frozenset(("iadd", "isub", "add_", "sub_", "__iadd__", "__isub__"))
 SCALED = frozenset(("imul", "itruediv", "mul_", "div_", "__imul__", "__itruediv__"))
@@ -123,7 +121,13 @@ def masked(vm: Interpreter, tensor: Any, key: Any) -> Any:
     """All places of a copy for ``tensor[mask] += y``; None where it is something else."""
     tracer = vm.tracer
     plain = is_stand_in(key) and key.dtype is torch.bool and tracer is vm.world.tracer and tracer.region is None
-    if not plain or not _comes_back(vm) or not 0 < key.dim() <= tensor.dim() or key.device != tensor.device:
+    if (
+        not plain
+        or vm.break_step() in vm.plain_steps
+        or not _comes_back(vm)
+        or not 0 < key.dim() <= tensor.dim()
+        or key.device != tensor.device
+    ):
         return None
     if tensor.dtype is torch.bool or min(map(metadata.version_of, (tensor, key))) < 0 or not _is_apart(tensor):
         return None
@@ -147,7 +151,7 @@ def put_masked(vm: Interpreter, tensor: Any, key: Any, value: Any) -> bool:
         return False
     versions = metadata.version_of(value) - 1, metadata.version_of(key)
     if versions != own.versions or own.written != _written(vm, tensor, key) or not _is_alike_everywhere(own):
-        raise Restart(own.step, MASK_REASON, MASK_HINT)
+        raise Retry(own.step)
     rest = (1,) * (tensor.dim() - key.dim())
     updated = vm.native(torch.Tensor.reshape, value, tensor.shape)
     places = vm.native(torch.Tensor.reshape, key, (*key.shape, *rest)) if rest else key
@@ -271,9 +275,9 @@ def _lies_in(known: Any, places: set[int]) -> bool:
 
 
 def check(vm: Interpreter, outputs: list[Any]) -> None:
-    """Start over with a break where a copy is not the same as eager's view, now that all is captured."""
+    """Start over where a copy is not the same as eager's view, now that all is captured: with a break, or without the copy."""
     for update in vm.masked_updates:
-        raise Restart(update.step, MASK_REASON, MASK_HINT)
+        raise Retry(update.step)
     for row in vm.rows:
         place = {metadata.storage(row.copy)}
         others = {metadata.version_of(known) for known in vm.tracer.known() if _lies_in(known, place)}
