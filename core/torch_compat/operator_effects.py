@@ -14,6 +14,15 @@ VIEWS: frozenset[Any] = frozenset(
 )
 # In-place operators after which a tensor has other sizes or strides, in eager too.
 RESHAPING = frozenset({"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "as_strided_", "set_"})
+# Operators that convert numbers to the dtype of a tensor, and raise if that cannot hold them.
+CONVERTED_NUMBERS: frozenset[Any] = frozenset(
+    (
+        _aten.full.default, _aten.full_like.default, _aten.new_full.default, _aten.scalar_tensor.default,
+        _aten.fill.Scalar, _aten.masked_fill.Scalar, _aten.index_fill.int_Scalar, _aten.constant_pad_nd.default,
+        _aten.scatter.value, _aten.scatter.value_reduce, _aten.clamp.default, _aten.clamp_min.default,
+        _aten.clamp_max.default, _aten.add.Tensor, _aten.sub.Tensor, _aten.rsub.Tensor,
+    )
+)  # fmt: skip
 # Operators that write to running statistics though no schema says so: the positions of these, and of what says whether.
 HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
     _aten.native_batch_norm.default: (3, 4, 5),

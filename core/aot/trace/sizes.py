@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +13,7 @@ from torch import fx
 
 from jitney.aot.signals import NotSplit
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.operator_effects import CONVERTED_NUMBERS
 from jitney.torch_compat.scalars import expression_nodes
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -131,3 +135,44 @@ def unknown(node: fx.Node) -> str:
         if any(map(torch_private.data_symbols, sizes)):
             return "sizes in it depend on the values of tensors"
     return ""
+
+
+PROMOTING = (torch.ops.aten.clamp.default, torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default)
+"""Give floats for integers where the number is a float."""
+
+
+def refuse_overflow(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Guard that a number fits into the dtype, where eager raises if it does not: kernels convert it unseen.
+
+    Raises:
+        NotSplit: it does not fit, or nobody knows; or it is negative, and the dtype is not, which some operators take.
+    """
+    if func not in CONVERTED_NUMBERS:
+        return
+    tensor = next((a for a in args if isinstance(a, torch.Tensor)), None)
+    dtype = kwargs.get("dtype") or (None if tensor is None else tensor.dtype)
+    if dtype in (None, torch.bool, torch.float64) or dtype.is_complex:
+        return
+    for place, name in _numbers(func):
+        number = args[place] if place < len(args) else kwargs.get(name)
+        promotes = func in PROMOTING and isinstance(number, float | torch.SymFloat) and not dtype.is_floating_point
+        held = torch.get_default_dtype() if promotes else dtype
+        if isinstance(number, int | float | torch.SymInt | torch.SymFloat) and not _fits(number, held):
+            raise NotSplit(f"{func} is given a number that {held} may not hold")
+
+
+@functools.cache
+def _numbers(func: Any) -> tuple[tuple[int, str], ...]:
+    """Places and names of an operator's arguments that are numbers of any type."""
+    arguments = enumerate(func._schema.arguments)
+    return tuple((at, a.name) for at, a in arguments if str(a.type).endswith(("number", "number]")))
+
+
+def _fits(number: Any, dtype: torch.dtype) -> bool:
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    if isinstance(number, int | torch.SymInt) and limits.max >= torch.iinfo(torch.int64).max:
+        return True
+    if isinstance(number, float) and not math.isfinite(number):
+        return dtype.is_floating_point
+    known = isinstance(number, int | float) or number.node.hint is not None
+    return bool(known and number >= limits.min and number <= limits.max)

@@ -16,7 +16,7 @@ from torch import fx
 
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import functionalization
-from jitney.aot.trace.sizes import SizeNodes, is_symbolic
+from jitney.aot.trace.sizes import SizeNodes, is_symbolic, refuse_overflow
 from jitney.torch_compat import torch_private
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -87,6 +87,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
             return args[0].fake_device
         if func is torch.ops.aten._efficientzerotensor.default:  # see ``StandInMode``
             func = torch.ops.aten.zeros.default
+        refuse_overflow(func, args, kwargs)
         rule = self.decompositions.get(func)
         if rule is not None:
             with self:
