@@ -275,7 +275,7 @@ def _lies_in(known: Any, places: set[int]) -> bool:
 
 
 def check(vm: Interpreter, outputs: list[Any]) -> None:
-    """Start over, with a break or without the copy, where a copy is not the same as eager's view, now that all is captured."""
+    """Start over, with a break or without the copy, where a copy is not the same as eager's view after all."""
     for update in vm.masked_updates:
         raise Retry(update.step)
     for row in vm.rows:
