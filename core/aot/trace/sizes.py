@@ -145,7 +145,8 @@ def refuse_overflow(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     """Guard that a number fits into the dtype, where eager raises if it does not: kernels convert it unseen.
 
     Raises:
-        NotSplit: it does not fit, or nobody knows; or it is negative, and the dtype is not, which some operators take.
+        NotSplit: it does not fit, or is an integer of which nobody knows; or it is negative, and the dtype is not,
+            which some operators take.
     """
     if func not in CONVERTED_NUMBERS:
         return
@@ -174,5 +175,6 @@ def _fits(number: Any, dtype: torch.dtype) -> bool:
         return True
     if isinstance(number, float) and not math.isfinite(number):
         return dtype.is_floating_point
-    known = isinstance(number, int | float) or number.node.hint is not None
-    return bool(known and number >= limits.min and number <= limits.max)
+    if not isinstance(number, int | float) and number.node.hint is None:  # computed of data
+        return isinstance(number, torch.SymFloat) and dtype.is_floating_point
+    return bool(number >= limits.min and number <= limits.max)
