@@ -123,7 +123,12 @@ def _is_read_before_writes(node: fx.Node, reader: fx.Node) -> bool:
 
 
 def unwritten(fake: Any) -> bool:
-    """Has nobody written to it since it was made, by ``x.data`` neither, which has a version of its own?"""
+    """Has nobody written to it since it was made, by ``x.data`` neither, which has a version of its own?
+
+    Not known of a subclass that wraps tensors: its memory is theirs.
+    """
+    if not isinstance(fake, torch_private.FakeTensor):
+        return False
     with torch_private.DisableTorchFunction():
         quiet: bool = not fake.is_inference() and fake._version == 0
         return quiet and fake.untyped_storage()._cdata not in fake.fake_mode.written
