@@ -131,7 +131,8 @@ def unwritten(fake: Any) -> bool:
         return False
     with torch_private.DisableTorchFunction():
         quiet: bool = not fake.is_inference() and fake._version == 0
-        return quiet and fake.untyped_storage()._cdata not in fake.fake_mode.written
+        mode: Any = fake.fake_mode
+        return quiet and fake.untyped_storage()._cdata not in mode.written
 
 
 # Between which numbers results are: of operations that fill, and of those that only move what they are given.
