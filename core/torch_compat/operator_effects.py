@@ -23,6 +23,8 @@ CONVERTED_NUMBERS: frozenset[Any] = frozenset(
         _aten.clamp_max.default, _aten.add.Tensor, _aten.sub.Tensor, _aten.rsub.Tensor,
     )
 )  # fmt: skip
+# Of these, such as give floats for integers where the number is a float.
+PROMOTING_NUMBERS = frozenset((_aten.clamp.default, _aten.clamp_min.default, _aten.clamp_max.default))
 # Operators that write to running statistics though no schema says so: the positions of these, and of what says whether.
 HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
     _aten.native_batch_norm.default: (3, 4, 5),

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         TorchSource,
         UnsupportedFakeTensorException,
         advise_is_size,
-        bound_results,
         constrain_size,
         data_symbols,
         expect_true,
@@ -113,8 +112,8 @@ library_settings = [
     *(getattr(_C, name) for name in sorted(dir(_C)) if re.fullmatch(_LIBRARIES, name)),
     *(_tf32 if _precision is None else [functools.partial(_precision, *use) for use in _USES]),
 ]
-# How many tensors (and Python's wrappers) hold a memory, given as the number below; what a module's `to` is asked for.
-storage_users, parse_to = _C._storage_Use_Count, _C._nn._parse_to
+storage_users: Callable[[int], int] = _C._storage_Use_Count  # how many tensors, and wrappers, hold a memory's number
+parse_to = _C._nn._parse_to  # the device and dtype that ``module.to(...)`` asks for
 # Is torch's profiler running? Its public face has no such question.
 is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 # The innermost hooks on what autograd saves; None if there are none.
@@ -586,7 +585,7 @@ __all__ = [
     "GuardOnDataDependentSymNode", "InferenceModeGuard", "LeanFakeTensorMode", "NamedSource", "PythonArithmetic",
     "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext", "TensorBase", "TensorGuards", "TorchDispatchMode",
     "TorchShapeEnv", "TorchSource", "UnsupportedFakeTensorException", "advise_is_size", "asks_classes",
-    "assert_async", "autocast_available", "batched", "bound_results", "constrain_size", "control_flow",
+    "assert_async", "autocast_available", "batched", "constrain_size", "control_flow",
     "core_decompositions", "current_accelerator", "current_autograd_node", "data_symbols", "default_tensor_device",
     "deterministic_algorithms", "disabled_torch_function", "dispatch_kept", "dispatch_mode_depth", "expect_true",
     "foreach_copy", "forget_reals", "forward_ad_active", "function_mode_depth", "function_mode_enabled",

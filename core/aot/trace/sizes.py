@@ -13,7 +13,7 @@ from torch import fx
 
 from jitney.aot.signals import NotSplit
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.operator_effects import CONVERTED_NUMBERS
+from jitney.torch_compat.operator_effects import CONVERTED_NUMBERS, PROMOTING_NUMBERS
 from jitney.torch_compat.scalars import expression_nodes
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -137,10 +137,6 @@ def unknown(node: fx.Node) -> str:
     return ""
 
 
-PROMOTING = (torch.ops.aten.clamp.default, torch.ops.aten.clamp_min.default, torch.ops.aten.clamp_max.default)
-"""Give floats for integers where the number is a float."""
-
-
 def refuse_overflow(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Guard that a number fits into the dtype, where eager raises if it does not: kernels convert it unseen.
 
@@ -156,7 +152,9 @@ def refuse_overflow(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         return
     for place, name in _numbers(func):
         number = args[place] if place < len(args) else kwargs.get(name)
-        promotes = func in PROMOTING and isinstance(number, float | torch.SymFloat) and not dtype.is_floating_point
+        promotes = (
+            func in PROMOTING_NUMBERS and isinstance(number, float | torch.SymFloat) and not dtype.is_floating_point
+        )
         held = torch.get_default_dtype() if promotes else dtype
         if isinstance(number, int | float | torch.SymInt | torch.SymFloat) and not _fits(number, held):
             raise NotSplit(f"{func} is given a number that {held} may not hold")

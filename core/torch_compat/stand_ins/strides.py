@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from jitney.torch_compat import torch_private
+from jitney.torch_compat import torch_private, torch_private_symbolic
 from jitney.torch_compat.operator_effects import written_by
 from jitney.torch_compat.stand_ins.memory_overlap import check_memory
 from jitney.torch_compat.stand_ins.source_sizes import SOURCE_SIZES, check_room
@@ -76,7 +76,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        torch_private.bound_results(REMEMBERED)
+        torch_private_symbolic.bound_results(REMEMBERED)
         self.written: dict[int, Any] = {}
         self.writes: collections.Counter[int] = collections.Counter()
         self.draws: set[torch.device] = set()

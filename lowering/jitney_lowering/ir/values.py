@@ -404,7 +404,7 @@ def _casts_cleanly(value: bool | int | float, dtype: torch.dtype) -> bool:
     return math.isfinite(value) and limits.min <= value <= limits.max
 
 
-_below: WeakKeyDictionary[Value, tuple[Value, ...]] = WeakKeyDictionary()  # what the same value is asked for often
+_below: WeakKeyDictionary[Value, tuple[Value, ...]] = WeakKeyDictionary()  # what ``walk`` gives before the value
 
 
 def walk(*roots: Value) -> Iterator[Value]:

@@ -16,6 +16,23 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "y
 DEVICE_TYPES: tuple[str, ...] = ("cpu",) if INTERPRETED else ("cuda",)
 
 
+def multiplies_in_tf32() -> bool:
+    """May products of float32 matrices be rounded to TF32?"""
+    return _in_tf32(lambda: torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul)
+
+
+def convolves_in_tf32() -> bool:
+    """May convolutions of float32 be?"""
+    return _in_tf32(lambda: torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+
+
+def _in_tf32(older: Callable[[], bool], newer: Any) -> bool:
+    try:
+        return older()
+    except RuntimeError:  # the program has set it by ``fp32_precision``, which the older flag does not answer for
+        return bool(newer.fp32_precision == "tf32")
+
+
 class Memory:
     """Where memory comes from: torch's allocator."""
 

@@ -14,7 +14,7 @@ from jitney_lowering import (
     recompute_norm_results,
     unfuse_biases,
 )
-from jitney_triton_gpu.device import DEVICE_TYPES
+from jitney_triton_gpu.device import DEVICE_TYPES, convolves_in_tf32, multiplies_in_tf32
 from jitney_triton_gpu.options import TritonGpuOptions
 
 DEPTHWISE = 3.0
@@ -74,7 +74,7 @@ def _worth(convolution: Convolution) -> float:
         return SLOW if convolution.window + precise > WIDE_WINDOW else DEPTHWISE
     if convolution.window == 1:
         return 0.0 if convolution.dtype is torch.float32 else PRODUCT
-    if convolution.dtype is torch.float32 and (convolution.channels % ALIGNED or not torch.backends.cudnn.allow_tf32):
+    if convolution.dtype is torch.float32 and (convolution.channels % ALIGNED or not convolves_in_tf32()):
         return 0.0
     few = convolution.results < (ALIGNED if convolution.channels % WHOLE == 0 else FEW)
     if few and not convolution.backward and convolution.dtype is torch.float32:
@@ -91,7 +91,7 @@ def _loses_by_bias(product: fx.Node) -> bool:
     assert isinstance(left, fx.Node)
     if value.device.type not in DEVICE_TYPES or value.dtype is not torch.float32:
         return False
-    if torch.get_float32_matmul_precision() != "highest":
+    if multiplies_in_tf32():
         return False
     rows, columns, length = hints((*value.shape, left.meta["val"].shape[1]))
     return rows >= ROWS and (length >= LONG * columns or rows * columns <= PART)

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from fork_server import run_python
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import jitney
 from jitney_lowering import Convolution
 from jitney_triton_gpu import joint_pass
+from jitney_triton_gpu.device import DEVICE_TYPES
 
 aten = torch.ops.aten
 
@@ -120,3 +123,29 @@ def test_a_stack_reads_what_lies_with_the_channels_last(train: bool, device: tor
     if train:
         sides = [torch.autograd.grad(y.square().mean(), [x, *model.parameters()]) for y in (found, expected)]
         torch.testing.assert_close(*sides, **near)
+
+
+def test_tf32_is_asked_for_however_it_was_set() -> None:
+    """torch refuses its older questions after its newer names have been used: a process of its own."""
+    program = (
+        "import torch; from jitney_triton_gpu.device import convolves_in_tf32, multiplies_in_tf32\n"
+        "assert not multiplies_in_tf32() and convolves_in_tf32()\n"
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'; torch.backends.cudnn.conv.fp32_precision = 'ieee'\n"
+        "assert multiplies_in_tf32() and not convolves_in_tf32()"
+    )
+    run_python("-c", program, check=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "columns", "loses"),
+    [(512, 1536, 384, True), (512, 768, 768, True), (6304, 384, 384, False), (16, 1536, 384, False)],
+)
+def test_products_that_lose_by_their_bias(rows: int, length: int, columns: int, loses: bool) -> None:
+    graph = torch.fx.Graph()
+    bias, left, right = (graph.placeholder(name) for name in ("bias", "left", "right"))
+    product = graph.call_function(torch.ops.aten.addmm.default, (bias, left, right))
+    device = torch.device(DEVICE_TYPES[0])
+    with FakeTensorMode():
+        left.meta["val"] = torch.empty(rows, length, device=device)
+        product.meta["val"] = torch.empty(rows, columns, device=device)
+    assert joint_pass._loses_by_bias(product) is loses

@@ -28,7 +28,7 @@ from jitney_triton_gpu.attention.blocks import blocks, parts_of
 from jitney_triton_gpu.attention.draft import Matrices, Problem
 from jitney_triton_gpu.attention.forward import forward, partial, together
 from jitney_triton_gpu.code import Function
-from jitney_triton_gpu.device import INTERPRETED
+from jitney_triton_gpu.device import INTERPRETED, multiplies_in_tf32
 from jitney_triton_gpu.launcher import HEADER
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.policy import POLICY
@@ -163,4 +163,4 @@ def _precision(query: Tensor) -> str:
         return ""
     if INTERPRETED:
         return "ieee"
-    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "tf32" if multiplies_in_tf32() else "tf32x3"
