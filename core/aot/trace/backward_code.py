@@ -1,21 +1,23 @@
 """What the program's own code does while the engine runs backward: autograd functions and hooks.
 
 They may write to the gradient that they are given, or to what the forward has kept. In eager whoever holds that tensor
-sees the write, in a functional graph nobody does.
+sees the write, in a functional graph nobody does. And they need not be linear: what they do depends on which gradients
+they are called with, and whether they are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import functionalization
 from jitney.aot.trace.results import root_of
-from jitney.aot.trace.tracer import FORWARD, AtenTracer
+from jitney.aot.trace.tracer import BACKWARD, FORWARD, AtenTracer
 
 
 class BackwardCode(TorchFunctionMode):
@@ -46,3 +48,71 @@ class BackwardCode(TorchFunctionMode):
         """Raise ``NotSplit`` if there was such a write: the program may have caught what was raised at it."""
         if self.written:
             raise NotSplit(f"its backward writes to what is older ({self.written})")
+
+
+def refuse_partly_called(
+    graph: fx.Graph,
+    results: Sequence[torch.Tensor],
+    tangents: Collection[fx.Node],
+    gradients: Iterable[Any],
+    hooked: bool,
+) -> None:
+    """Raise ``NotSplit`` if the program's code does something else in a backward in which results have no gradient.
+
+    Args:
+        graph: of forward and backward.
+        results: those that the engine started at.
+        tangents: their gradients.
+        gradients: of the inputs, None where there is none.
+        hooked: has the forward put hooks on tensors?
+    """
+    if len(results) < 2:
+        return
+    partial = False  # may a function not be called at all?
+    for places in _arriving(results).values():
+        first, *others = places.values()
+        if any(other != first for other in others):
+            raise NotSplit("which gradients an autograd.Function gets depends on which results have one")
+        partial |= len(first) < len(results)
+    if (partial or hooked) and _has_constant(graph, tangents, gradients):
+        raise NotSplit("a gradient that its backward makes up depends on which results have one")
+
+
+def _arriving(results: Sequence[torch.Tensor]) -> dict[Any, dict[int, set[int]]]:
+    """By node of an autograd function, and by place there: from which results gradients arrive."""
+    found: dict[Any, dict[int, set[int]]] = {}
+    if not any(_is_function(node) for node, _ in _edges(results)):  # mostly
+        return found
+    for at, result in enumerate(results):
+        for node, place in _edges([result]):
+            if _is_function(node):
+                found.setdefault(node, {}).setdefault(place, set()).add(at)
+    return found
+
+
+def _edges(results: Iterable[torch.Tensor]) -> set[tuple[Any, int]]:
+    """Nodes of the engine's at which gradients of these may arrive, and where there."""
+    found: set[tuple[Any, int]] = set()
+    todo: list[tuple[Any, int]] = [(result.grad_fn, result.output_nr) for result in results]
+    while todo:
+        edge = todo.pop()
+        if edge[0] is not None and edge not in found:
+            found.add(edge)
+            todo += edge[0].next_functions
+    return found
+
+
+def _is_function(node: Any) -> bool:
+    return isinstance(node, torch.autograd.function.BackwardCFunction) and not functionalization.enters(node)
+
+
+def _has_constant(graph: fx.Graph, tangents: Collection[fx.Node], gradients: Iterable[Any]) -> bool:
+    """Is a gradient, or a contribution to one, computed of no tangent? Then it would be there without them, too."""
+    dependent = set(tangents)
+    for node in graph.nodes:
+        known = [a in dependent for a in node.all_input_nodes]
+        if any(known):
+            dependent.add(node)
+            if node.target is torch.ops.aten.add.Tensor and node.meta["phase"] is BACKWARD and not all(known):
+                return True
+    return any(g is not None and g not in dependent for g in gradients)

@@ -337,6 +337,11 @@ def wrapped(make: Callable[[], Any], requires_grad: bool, is_leaf: bool) -> tupl
         return _Enter.apply(leaf, make), leaf
 
 
+def enters(node: Any) -> bool:
+    """Is a node of the engine's one through which a gradient arrives at an input?"""
+    return getattr(node, "_forward_cls", None) is _Enter
+
+
 def is_wrapped(value: Any) -> bool:
     """Is it a functional tensor?"""
     return isinstance(value, torch.Tensor) and torch_private.functionalization.is_wrapped(value)

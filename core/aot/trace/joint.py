@@ -18,7 +18,7 @@ from jitney._util import interrupts
 from jitney.aot.partition.cost import has_effect, is_random, late_effects
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
-from jitney.aot.trace.backward_code import BackwardCode
+from jitney.aot.trace.backward_code import BackwardCode, refuse_partly_called
 from jitney.aot.trace.intermediates import Intermediate, Stops, refuse_intermediates, repeats_effects
 from jitney.aot.trace.inverses import only_moved
 from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, View, ancestors, root_of
@@ -253,7 +253,8 @@ def _trace(
         if joint.layout is not None:
             refuse_intermediates([*(v.value for v in visible), *outer.values()], [*wanted.values(), *outer.values()])
             visible = []
-        _backward(joint, tracer, wanted, outer, [g.leaf for g in given], Stops(tracer, visible))
+        hooked = any(getattr(n.target, "__name__", "").startswith("register_hook") for n in module.graph.nodes)
+        _backward(joint, tracer, wanted, outer, [g.leaf for g in given], Stops(tracer, visible), hooked)
     _separate(joint, results.fresh if joint.trains else set())
     _drop_unused(joint)
     return joint
@@ -373,6 +374,7 @@ def _backward(
     outer: dict[int, Any],
     leaves: list[Any],
     stops: Stops,
+    hooked: bool,
 ) -> None:
     """Run the engine on the wrapped tensors: the operators of the backward are recorded as they are called."""
     tracer.phase = BACKWARD
@@ -399,6 +401,8 @@ def _backward(
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise NotSplit(f"its backward fails: {reason}") from error
     code.refuse()
+    made = [tracer.nodes[id(functionalization.unwrapped(g))] for g in found if functionalization.is_wrapped(g)]
+    refuse_partly_called(joint.graph, [*wanted.values(), *outer.values()], joint.tangents.values(), made, hooked)
     if len(joint.tangents) > 1:
         ends = set(joint.tangents.values())
         if any(ends.isdisjoint(ancestors([effect])) for effect in late_effects(joint.graph)):

@@ -148,3 +148,86 @@ def test_results_without_gradients_are_not_drawn_for(backward: Backward, used: t
         return [*torch.autograd.grad([y[i].sum() for i in used], [x]), torch.rand(2)]
 
     torch.testing.assert_close(seen(compile_fn(two, backend="aot_eager")), seen(two), rtol=0, atol=0)
+
+
+def _two(ctx: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x * 2, x * 3
+
+
+def _two_of_none(ctx: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    ctx.set_materialize_grads(False)
+    return x * 2, x * 3
+
+
+def _seen_missing(ctx: Any, first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
+    if first is None or second is None:
+        return None if first is second else 20 * (second if first is None else first)
+    return first * 2 + second * 3
+
+
+def _affine(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return (first + 1) * (second + 2)
+
+
+def _clamped(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return first.clamp(0.5, 2) + second.cos()
+
+
+def _made_up(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return torch.ones(3, 2) * 3
+
+
+def _plain(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return first * 2 + second * 3
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("backward", [_seen_missing, _affine, _clamped, _made_up, _plain], ids=lambda f: f.__name__)
+def test_a_backward_gets_the_gradients_that_there_are(backward: Callable[..., Any], backend: str) -> None:
+    forward = _two_of_none if backward is _seen_missing else _two
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function = type("Pair", (torch.autograd.Function,), methods)
+
+    def apart(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = function.apply(x)
+        return first.sin(), second.cos(), x.exp()
+
+    def together(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = function.apply(x)
+        return first * second, first + second, x.exp()
+
+    for f in (apart, together):
+        with observe() as seen:
+            compiled = compile_fn(f, backend=backend)
+            for used in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)):
+                torch.testing.assert_close(_gradient_of(compiled, used), _gradient_of(f, used))
+        assert bool(seen.kept) == (f is apart or backward is _made_up)
+
+
+def _gradient_of(run: Callable[..., Any], used: tuple[int, ...]) -> torch.Tensor | None:
+    x = torch.arange(6.0).reshape(3, 2).requires_grad_()
+    y = run(x)
+    sum(y[i].sum() for i in used).backward()  # type: ignore[union-attr]
+    return x.grad
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+def test_a_gradient_that_a_function_makes_up_is_there_when_it_is_called(backend: str) -> None:
+    """As losses are added that nothing else is computed of."""
+
+    class WithLoss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(loss)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return grad, torch.ones_like(ctx.saved_tensors[0]) * 3
+
+    def with_loss(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return WithLoss.apply(x, (x * x).sum()).sin(), x * 2
+
+    for used in ((0,), (1,), (0, 1)):
+        compiled = compile_fn(with_loss, backend=backend)
+        torch.testing.assert_close(_gradient_of(compiled, used), _gradient_of(with_loss, used))
