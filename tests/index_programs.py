@@ -293,6 +293,22 @@ GRADIENTS: dict[str, Program] = {
         lambda s, w, i: F.embedding_bag(i, w, mode="sum", per_sample_weights=s, padding_idx=3).cos(),
         lambda: (normal(30, 4), normal(9, 5), drawn(9, 30, 4)),
     ),
+    "bags of what depends on its place": (
+        lambda w, i, s: (
+            F.embedding_bag(i, w.tril(), mode="mean") + F.embedding_bag(i, w.triu(), mode="sum", per_sample_weights=s)
+        ),
+        lambda: (normal(9, 5), drawn(9, 30, 4), normal(30, 4)),
+    ),
+    "shares of bags of what depends on its place": (
+        lambda s, w, i: F.embedding_bag(i, w.tril(), mode="sum", per_sample_weights=s).tril(),
+        lambda: (normal(30, 4), normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "classes weighted by their number": (
+        lambda x, t: F.cross_entropy(
+            x, t, torch.arange(1.0, 6.0, device=x.device), label_smoothing=0.2, reduction="none"
+        ),
+        lambda: (normal(3, 5, 2), drawn(5, 3, 2)),
+    ),
 }
 
 WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exception], ...]]] = {

@@ -17,6 +17,7 @@ from jitney_lowering.aten.tensor import Shape, Tensor, corner, variables
 from jitney_lowering.index import Index
 from jitney_lowering.ir.scalar import Scalar, maximum, ne, where
 from jitney_lowering.ir.values import Apply, Constant, Position, Value, constant, position
+from jitney_lowering.rules.gathers import at_computed_places
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.scatters import allow
 from jitney_lowering.signals import NoRule
@@ -39,6 +40,7 @@ def embedding_bag(call: Call) -> list[Tensor]:
     call.refuse_unless(call.builder.policy.fused_bags, "bags of rows in memory")
     call.refuse_unless(weight.size[0] != 0, "an empty table")
     count, length, compute = offsets.size[0], _length(offsets, rows), opmath(weight.dtype)
+    weight = at_computed_places(call, weight, [0])
     picks = Picks(call.builder, rows, weight.size[0], _OUTSIDE)
 
     def counts(i: Index) -> Scalar:
@@ -129,6 +131,7 @@ def embedding_bag_backward(call: Call) -> Tensor:
     allow(call, table, "sum")
     compute = opmath(call.dtype)
     bag = _bag(call, offsets, places, rows, grad.size[0])
+    grad, sizes = at_computed_places(call, grad, [0]), at_computed_places(call, sizes, [0])
     picks = Picks(call.builder, rows, call.size[0], _OUTSIDE)
 
     def value(at: Shape) -> Value:
@@ -157,6 +160,7 @@ def shares_backward(call: Call) -> Tensor:
     call.refuse_unless(all(s != 0 for s in (*grad.size, *rows.size, *weight.size)), "no index at all")
     compute = opmath(call.dtype)
     bag = _bag(call, offsets, places, rows, grad.size[0])
+    grad, weight = at_computed_places(call, grad, [0]), at_computed_places(call, weight, [0])
     picks = Picks(call.builder, rows, weight.size[0], _OUTSIDE)
 
     def one(at: Shape) -> Value:

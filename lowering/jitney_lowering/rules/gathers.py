@@ -160,6 +160,7 @@ def nll_loss(call: Call) -> list[Tensor]:
     classes, compute = x.size[dim], opmath(x.dtype)
     call.refuse_unless(classes.value != 0, "a loss of no classes")
     source = at_computed_places(call, x, [dim])
+    weight = weight if weight is None else at_computed_places(call, weight, [0])
     builder = call.builder
 
     def wrong(t: Value) -> Value:
