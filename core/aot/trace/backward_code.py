@@ -51,31 +51,24 @@ class BackwardCode(TorchFunctionMode):
 
 
 def refuse_partly_called(
-    graph: fx.Graph,
-    results: Sequence[torch.Tensor],
-    tangents: Collection[fx.Node],
-    gradients: Iterable[Any],
-    hooked: bool,
+    graph: fx.Graph, results: Sequence[torch.Tensor], tangents: Collection[fx.Node], gradients: Iterable[Any]
 ) -> None:
-    """Raise ``NotSplit`` if the program's code does something else in a backward in which results have no gradient.
+    """Raise ``NotSplit`` if it is not known what happens in a backward in which some results have no gradient.
 
     Args:
         graph: of forward and backward.
         results: those that the engine started at.
         tangents: their gradients.
         gradients: of the inputs, None where there is none.
-        hooked: has the forward put hooks on tensors?
     """
     if len(results) < 2:
         return
-    partial = False  # may a function not be called at all?
     for places in _arriving(results).values():
         first, *others = places.values()
         if any(other != first for other in others):
             raise NotSplit("which gradients an autograd.Function gets depends on which results have one")
-        partial |= len(first) < len(results)
-    if (partial or hooked) and _has_constant(graph, tangents, gradients):
-        raise NotSplit("a gradient that its backward makes up depends on which results have one")
+    if _has_constant(graph, tangents, gradients):
+        raise NotSplit("a gradient that is made up where a result has one, of no other gradient")
 
 
 def _arriving(results: Sequence[torch.Tensor]) -> dict[Any, dict[int, set[int]]]:
@@ -107,7 +100,11 @@ def _is_function(node: Any) -> bool:
 
 
 def _has_constant(graph: fx.Graph, tangents: Collection[fx.Node], gradients: Iterable[Any]) -> bool:
-    """Is a gradient, or a contribution to one, computed of no tangent? Then it would be there without them, too."""
+    """Is a gradient, or a contribution to one, computed of no tangent? It is not told of which result it comes.
+
+    Functions and hooks of the program's may do so, and some formulas of torch's, whose zeros have nothing to do with
+    what arrives: those of ``sgn()`` and ``pow(0)``.
+    """
     dependent = set(tangents)
     for node in graph.nodes:
         known = [a in dependent for a in node.all_input_nodes]

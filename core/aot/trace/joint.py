@@ -253,8 +253,7 @@ def _trace(
         if joint.layout is not None:
             refuse_intermediates([*(v.value for v in visible), *outer.values()], [*wanted.values(), *outer.values()])
             visible = []
-        hooked = any(getattr(n.target, "__name__", "").startswith("register_hook") for n in module.graph.nodes)
-        _backward(joint, tracer, wanted, outer, [g.leaf for g in given], Stops(tracer, visible), hooked)
+        _backward(joint, tracer, wanted, outer, [g.leaf for g in given], Stops(tracer, visible))
     _separate(joint, results.fresh if joint.trains else set())
     _drop_unused(joint)
     return joint
@@ -374,7 +373,6 @@ def _backward(
     outer: dict[int, Any],
     leaves: list[Any],
     stops: Stops,
-    hooked: bool,
 ) -> None:
     """Run the engine on the wrapped tensors: the operators of the backward are recorded as they are called."""
     tracer.phase = BACKWARD
@@ -402,7 +400,7 @@ def _backward(
             raise NotSplit(f"its backward fails: {reason}") from error
     code.refuse()
     made = [tracer.nodes[id(functionalization.unwrapped(g))] for g in found if functionalization.is_wrapped(g)]
-    refuse_partly_called(joint.graph, [*wanted.values(), *outer.values()], joint.tangents.values(), made, hooked)
+    refuse_partly_called(joint.graph, [*wanted.values(), *outer.values()], joint.tangents.values(), made)
     if len(joint.tangents) > 1:
         ends = set(joint.tangents.values())
         if any(ends.isdisjoint(ancestors([effect])) for effect in late_effects(joint.graph)):

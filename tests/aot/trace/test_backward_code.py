@@ -231,3 +231,19 @@ def test_a_gradient_that_a_function_makes_up_is_there_when_it_is_called(backend:
     for used in ((0,), (1,), (0, 1)):
         compiled = compile_fn(with_loss, backend=backend)
         torch.testing.assert_close(_gradient_of(compiled, used), _gradient_of(with_loss, used))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("flat", [torch.sgn, lambda y: y.pow(0)], ids=["sgn", "pow"])
+def test_zeros_that_no_gradient_decides_are_there_where_eager_has_them(flat: Any, backend: str) -> None:
+    def beside_others(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return flat(x), x * 2
+
+    def of_a_result(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.abs()
+        return flat(y), y
+
+    for f in (beside_others, of_a_result):
+        compiled = compile_fn(f, backend=backend)
+        for used in ((0,), (1,), (0, 1)):
+            torch.testing.assert_close(_gradient_of(compiled, used), _gradient_of(f, used))
