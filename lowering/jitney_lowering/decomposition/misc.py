@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decomposition.table import aten, decomposes, wide
+from jitney_lowering.decomposition.table import aten, decomposes, of_floats, wide
 
 Maybe = Tensor | None
 
@@ -20,6 +20,7 @@ def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 @decomposes(aten.glu.default)
+@of_floats
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half times the sigmoid of the second."""
     first, second = _halves(wide(x), dim)
@@ -42,6 +43,7 @@ def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
 
 
 @decomposes(aten.log_sigmoid_forward.default)
+@of_floats
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
     """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, both are contiguous; others keep nothing."""
     source = wide(x)

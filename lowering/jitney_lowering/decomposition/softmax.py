@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decomposition.table import aten, decomposes, is_empty, wide
+from jitney_lowering.decomposition.table import aten, decomposes, is_empty, of_floats, wide
 from jitney_lowering.ir.operations import HALVES
 
 
 @decomposes(aten._softmax.default)
+@of_floats
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """``exp(x - max) / sum``."""
     source = wide(x).contiguous()
@@ -23,6 +24,7 @@ def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 
 
 @decomposes(aten._log_softmax.default)
+@of_floats
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """``x - max - log(sum(exp(x - max)))``."""
     source = wide(x).contiguous()

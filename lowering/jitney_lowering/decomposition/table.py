@@ -46,6 +46,16 @@ def of_one_dtype(rule: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
+def of_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule, where the first tensor is of floats: eager's kernels refuse others, whose parts know integers, too."""
+
+    @functools.wraps(rule)
+    def decomposed(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return rule(x, *args, **kwargs) if x.dtype.is_floating_point else NotImplemented
+
+    return decomposed
+
+
 def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function for these overloads."""
 

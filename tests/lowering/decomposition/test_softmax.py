@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from lowering.graphs import kinds, lowered, trained
 
+import jitney
+
 FUNCTIONS: dict[str, Any] = {
     "softmax": F.softmax,
     "log_softmax": F.log_softmax,
@@ -60,3 +62,19 @@ def test_softmax_takes_three_steps() -> None:
     """The exponentials are kept: they are cheaper to read once more than to compute."""
     program = lowered(lambda x: F.softmax(x, -1), torch.randn(3, 64)).program
     assert kinds(program) == ["max", "pointwise", "sum", "pointwise"]
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "aot_eager"])
+@pytest.mark.parametrize("fn", [F.softmax, F.log_softmax, F.softmin, F.glu], ids=lambda fn: fn.__name__)
+def test_integers_are_refused_as_by_eager(fn: Any, backend: str) -> None:
+    for x in (torch.arange(8).reshape(2, 4), torch.ones(2, 4, dtype=torch.uint8)):
+        for run in (fn, jitney.compile(lambda x: fn(x, -1), backend=backend)):
+            with pytest.raises(NotImplementedError, match="not implemented for"):
+                run(x, -1) if run is fn else run(x)
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "aot_eager"])
+def test_logarithms_of_sigmoids_of_integers_are_refused_as_by_eager(backend: str) -> None:
+    for run in (F.logsigmoid, jitney.compile(lambda x: F.logsigmoid(x), backend=backend)):
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            run(torch.arange(8))
