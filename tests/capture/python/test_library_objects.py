@@ -281,3 +281,13 @@ def test_references_of_a_class_of_their_own() -> None:
     del gone
     gc.collect()
     assert [compiled(torch.ones(1), references).tolist() for _ in range(2)] == [[2], [2]]
+
+
+def test_trees_with_sizes_are_taken_apart_in_the_graph() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        tree = {"x": x, "size": x.shape, "rest": [torch.Size([2]), 3]}
+        leaves, spec = torch.utils._pytree.tree_flatten(tree)
+        mapped = torch.utils._pytree.tree_map_only(torch.Tensor, torch.sin, tree)
+        return torch.utils._pytree.tree_unflatten(leaves, spec), mapped, type(mapped["size"]).__name__
+
+    check(fn, t(), graphs=1, breaks=0)
