@@ -173,6 +173,7 @@ REFUSED_EXCEPT = {
     "torch.cuda.amp.common",  # asks whether there is a device
     "torch.cuda.amp.autocast_mode",  # torch.autocast by an older name
     "torch.fx._symbolic_trace",
+    "torch.fx.experimental.proxy_tensor.<lambda>",  # how a torch.Size is taken apart as a tree
     "torch.fx.graph_module.GraphModule.recompile.<locals>.call_wrapped",  # how a module that holds a graph is called
     "torch.fx.graph_module._WrappedCall",
     "torch._higher_order_ops.associative_scan",

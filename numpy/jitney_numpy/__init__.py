@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from jitney.capture.tables import ArrayHandlers, Handlers
-from jitney_numpy import attributes, composites, creation, draws, grids, indexing, reductions, shapes, ufuncs
+from jitney_numpy import attributes, composites, constants, creation, draws, grids, indexing, reductions, shapes, ufuncs
 from jitney_numpy.calls import ArrayTable
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
 
 TABLES: tuple[ArrayTable, ...] = (
+    constants.table,  # the others come before it
     composites.table,
     creation.table,
     draws.table,

@@ -45,6 +45,8 @@ def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: d
         number = method.owner.number()
         if number is not None:
             return number
+    if method.name == "tolist" and not args and not kwargs and (values := method.owner.constant()) is not None:
+        return _listed(vm, values.tolist())
     if handler is None:
         raise Break(f"{name}() is not captured", "it runs in NumPy")
     if not config.trace_numpy:
@@ -54,6 +56,11 @@ def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: d
         return getattr(method.owner.constant(), method.name)(*given, **named)
 
     return attempt(vm, name, lambda vm, given, named: handler(vm, method.owner, given, named), args, kwargs, known)
+
+
+def _listed(vm: Interpreter, value: Any) -> Any:
+    """Lists of numbers, each of them new."""
+    return vm.world.mark_fresh([_listed(vm, v) for v in value]) if type(value) is list else value
 
 
 def length(array: Array) -> Any:

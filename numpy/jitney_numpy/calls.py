@@ -115,11 +115,11 @@ def attempt(
         with vm.elsewhere.factories():
             made = handler(vm, args, kwargs)
     except Break:
-        if known is None:
+        if not _is_literal(known):
             raise
         return literal(vm, known)
     except Exception as error:
-        if known is not None:
+        if _is_literal(known):
             return literal(vm, known)
         lines = str(error).strip().splitlines()
         raise Break(f"np.{name} is not captured: {lines[0][:200] if lines else type(error).__name__}", HINT) from None
@@ -168,9 +168,21 @@ def _known(value: Any) -> Any:
         return found
     if type(value) in (list, tuple):
         return type(value)(map(_known, value))
+    if isinstance(value, np.generic):  # of constants, too
+        return value
     if type(value) not in PLAIN or (type(value) is torch.Size and not all(type(n) is int for n in value)):
         raise Unknown
     return tuple(value) if type(value) is torch.Size else value
+
+
+def _is_literal(known: Any) -> bool:
+    """Are these numbers, and arrays as stand-ins for them would be: each its own memory, row after row?"""
+    parts = known if type(known) in (list, tuple) else [known]
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if known is None or any(type(part) in (list, tuple) for part in parts):
+        return False
+    alone = not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+    return alone and all(a.flags.c_contiguous and a.flags.writeable for a in arrays)
 
 
 def literal(vm: Interpreter, value: Any) -> Any:

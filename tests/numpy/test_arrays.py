@@ -34,14 +34,11 @@ BREAKS: dict[str, tuple[str, str]] = {
     "np.percentile": ("float32", "is not captured"),
     "np.quantile": ("float32", "is not captured"),
     "np.cov": ("float32", "is not captured"),
-    "np.histogram": ("float32", "is not captured"),
-    "np.bincount": ("float32", "is not captured"),
     "np.convolve": ("float32", "is not captured"),
     "np.linalg.svd": ("float32", "is not captured"),
     "np.fft": ("float32", "is not captured"),
     "np.flip": ("float32", "is not captured"),
     "np.unique": ("float32", "is not captured"),
-    "logspace": ("float32", "is not captured"),
     "np.add.reduce": ("float32", "ufunc.reduce"),
     "np.multiply.outer": ("float32", "ufunc.outer"),
     "np.add.at": ("float32", "ufunc.accumulate"),
@@ -72,7 +69,6 @@ BREAKS: dict[str, tuple[str, str]] = {
     "str": ("float32", "__str__ of an array"),
     "in": ("float32", "__contains__ of an array"),
     "random": ("float32", "draws from a random number generator"),
-    "tri": ("float32", "is NumPy's"),
     "isscalar": ("float32", "is NumPy's"),
 }
 # Of these, the ones that are captured for other dtypes.

@@ -554,3 +554,56 @@ def test_a_tensor_of_an_array_on_a_device(make: Callable[..., torch.Tensor]) -> 
         return x + made, kept, rows
 
     check(fn, torch.ones(2, 3), graphs=1, breaks=0)
+
+
+# ------------------------------------------------------------------ constants that NumPy computes
+
+
+def _filters(sr: int, n_fft: int, n_mels: int) -> Any:
+    def mel(f: float) -> Any:
+        return 2595.0 * np.log10(1 + f / 700.0)
+
+    points = 700.0 * (10 ** (np.linspace(mel(0), mel(sr / 2), n_mels + 2) / 2595.0) - 1)
+    bins = np.floor((n_fft + 1) * points / sr).astype(int)
+    bank = np.zeros((n_mels, n_fft // 2 + 1))
+    for m in range(1, n_mels + 1):
+        for k in range(bins[m - 1], bins[m]):
+            bank[m - 1, k] = (k - bins[m - 1]) / (bins[m] - bins[m - 1])
+    return bank, bins.tolist()
+
+
+CONSTANTS: dict[str, Callable[[Any], Any]] = {
+    "filters": lambda x: (_filters(1600, 16, 4)[0] + x.sum(), _filters(1600, 16, 4)[1]),
+    "scalars": lambda x: np.linspace(np.float64(1), np.log10(20.0), 3) + x[0, :3],
+    "lists": lambda x: (x * 2, np.arange(6).reshape(2, 3).tolist(), np.ones(2).tolist()),
+    "tests": lambda x: (x * 2, np.allclose(np.arange(2), [0, 1]), np.array_equal([1], [2])),
+    "windows": lambda x: x[0] * np.hanning(9)[:4],
+    "several": lambda x: (x * 2, np.unique([3, 1, 3], return_counts=True), np.unravel_index(5, (2, 3))),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_numpy_computes_functions_of_constants(name: str, backend: str) -> None:
+    whole(CONSTANTS[name], X, backend=backend)
+
+
+SHARED: dict[str, Callable[[Any], Any]] = {
+    "of data": lambda x: (np.allclose(x, x), np.unique(x), x.tolist()),
+    "rows that are not one after the other": lambda x: (x * 2, np.unravel_index([1, 5], (2, 3))),
+    "one array twice": lambda x: (x * 2, np.diag_indices(3)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_is_no_array_of_its_own_is_numpys_to_make(name: str) -> None:
+    broken(SHARED[name], X, reason="")
+
+
+def test_lists_of_constants_are_new_at_each_call() -> None:
+    def fn(x: Any) -> Any:
+        made = np.arange(4).reshape(2, 2).tolist()
+        made[0].append(7)
+        return x * 2, made
+
+    agrees(fn, X, calls=3)

@@ -370,11 +370,6 @@ class Rebuilder:
     def _weakref(self, value: Any) -> str:
         return self.assign(value, f"{self.constant(weakref.ref)}({self.each((value(), value.__callback__))})")
 
-    def _namespace(self, value: Any) -> str:
-        name = self.assign(value, f"{self.constant(types.SimpleNamespace)}()")
-        self.lines.append(f"{name}.__dict__.update({self._pairs(vars(value))})")
-        return name
-
     # ------------------------------------------------------------------ instances
 
     def _constant(self, value: Any) -> str:
@@ -412,7 +407,8 @@ class Rebuilder:
         elif issubclass(cls, CONTENT_TYPES):
             name = self._filled(value, made)
         else:
-            name = self.assign(value, f"{self.constant(object)}.__new__({made})")
+            plain: Any = types.SimpleNamespace if issubclass(cls, types.SimpleNamespace) else object
+            name = self.assign(value, f"{self.constant(plain)}.__new__({made})")
         self._attributes(value, name)
         return name
 
@@ -434,7 +430,9 @@ class Rebuilder:
     def _attributes(self, value: Any, name: str) -> None:
         storage = type_slots.own_namespace(value)
         if storage is not None and (type(storage) is not dict or id(storage) in self.names):  # also something else's
-            self.lines.append(f"{name}.__dict__ = {self.expr(storage)}")
+            if isinstance(value, types.SimpleNamespace):  # which keeps its own
+                raise GiveUp("the __dict__ of a types.SimpleNamespace is needed after the graph, before the namespace")
+            self.lines.append(f"{self.constant(object)}.__setattr__({name}, '__dict__', {self.expr(storage)})")
         elif storage is not None:
             self.remember(storage, f"{name}.__dict__")
             self.lines += [f"{name}.__dict__.update({self._pairs(storage)})"] if storage else []
@@ -593,5 +591,5 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     weakref.ref: Rebuilder._weakref,
     Array: Rebuilder._array,
     ArrayMethod: Rebuilder._array_method,
-    types.SimpleNamespace: Rebuilder._namespace,
+    types.SimpleNamespace: Rebuilder._instance,
 }

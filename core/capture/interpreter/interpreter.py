@@ -11,6 +11,8 @@ from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
 
+import torch
+
 from jitney._util.caller_frame import call_here
 from jitney._util.callers import is_ours
 from jitney.capture.interpreter.frame import After, ExcInfo, Frame, may_handle
@@ -80,6 +82,7 @@ class Interpreter(abc.ABC):
         self.masked_updates: list[Any] = []  # ``x[mask] += y`` that have not been put back
         self.claimed_iterators: list[tuple[Any, Source]] = []  # from outside, advanced by the frame
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
+        self.listed_classes: set[int] = set()  # ids of such whose ``__dict__`` it has read, which shows later writes
         self.supers: dict[Any, Any] = {}  # those of tensors: ``super()`` and the stand-in
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
@@ -214,6 +217,9 @@ class Interpreter(abc.ABC):
             raise Break("recursion too deep") from None
         except Exception as error:
             if type(error) in (TypeError, AttributeError) and STAND_IN_CLASS.search(str(error)):
+                operator = is_torch_op(fn) or type(getattr(fn, "__self__", None)) in STAND_INS
+                if operator and any(type(value) is torch.SymBool for value in (*args, *kwargs.values())):
+                    return self.native(fn, *map(_flag, args), **{name: _flag(kwargs[name]) for name in kwargs})
                 raise Break(f"{getattr(fn, '__name__', fn)} of a tensor, or of a number that changes, raises") from None
             raise UserRaised(error) from None
         except BaseException as error:
@@ -230,3 +236,13 @@ class Interpreter(abc.ABC):
         if type(found) is not types.BuiltinFunctionType:
             raise Break(f"{what}, with a {name} of the program's own")
         self.world.guard_path(f"builtins.{name}", found)
+
+
+def _flag(value: Any) -> Any:
+    """A truth value that depends on sizes (``is_causal=n > 1``), as operators take flags: guarded to be what it is."""
+    if type(value) is not torch.SymBool:
+        return value
+    try:
+        return bool(value)
+    except torch_private.GuardOnDataDependentSymNode:
+        raise Break("a flag of an operator needs the value of a tensor") from None

@@ -28,6 +28,7 @@ from jitney.capture.python.classes import (
     is_data_descriptor,
     lookup,
     names_of_class,
+    namespace_of_class,
     store_class_attr,
     written_class_attr,
 )
@@ -194,8 +195,8 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     meta = type(cls)
     if vm.class_writes and (written := written_class_attr(vm, cls.__mro__, name)) is not ABSENT:
         return written
-    if name == "__dict__" and not vm.world.is_fresh(cls) and (vm.class_writes or not trusted(cls)):
-        raise Break(f"the __dict__ of the class {cls.__qualname__} is read", "read it outside the compiled function")
+    if name == "__dict__" and not vm.world.is_fresh(cls) and (id(cls) in vm.class_writes or not trusted(cls)):
+        return namespace_of_class(vm, cls)
     if name == "__dict__" or name == "__mro__" or name == "__class__":
         return vm.native(getattr, cls, name)
     meta_entry = lookup(vm, meta, name)

@@ -191,7 +191,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         refuse_protocol(vm, f"{fn.__qualname__}()", *values)
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
-            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
+            return bind_arguments(vm, fn, args, kwargs)  # which it may call
         if not CALLER.isdisjoint(fn.__code__.co_names):
             raise Break(f"{fn.__module__}.{fn.__qualname__} looks at its caller", "call it outside compiled code")
         if natives.holds_array([*args, *kwargs.values()]):

@@ -93,6 +93,8 @@ def store_class_attr(vm: Interpreter, cls: type, name: str, value: Any) -> None:
     special = name.startswith("__") or hasattr(type(cls), name) or not cls.__flags__ & HEAP
     if special or not _is_data(value) or not _is_data(in_class(cls, name)):
         raise Break(f"an attribute of the class {cls.__qualname__} is set", "set it outside compiled code")
+    if id(cls) in vm.listed_classes:
+        raise Break(f"an attribute of the class {cls.__qualname__}, whose __dict__ has been read, is set")
     record = vm.world.anchor(cls)
     record.slots[name] = value
     record.dirty = True
@@ -207,6 +209,22 @@ def names_of_class(vm: Interpreter, kind: type) -> list[str]:
             world.guard(world.const(base).step("dict_of"), "keys", [*vars(base)])
     found: list[str] = vm.native(dir, kind)
     return found
+
+
+def namespace_of_class(vm: Interpreter, cls: type) -> Any:
+    """``cls.__dict__``: a proxy of what the class has now, all guarded. The frame may not write to the class later."""
+    world = vm.world
+    metas = [base for base in inspect.getmro(type(cls)) if not trusted(base)]
+    if id(cls) in vm.class_writes or any("__dict__" in vars(meta) for meta in metas):
+        raise Break(f"the __dict__ of the class {cls.__qualname__} is read", "read it outside the compiled function")
+    source = world.const(cls)
+    world.guard(source.step("dict_of"), "keys", [*vars(cls)])
+    found = {name: world.wrap(value, source.step("class_dict", name)) for name, value in vars(cls).items()}
+    made = types.MappingProxyType(world.mark_fresh(found))
+    world.add(made, source.step("dict_of"))
+    world.views[id(made)] = made
+    vm.listed_classes.add(id(cls))
+    return made
 
 
 def guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:

@@ -159,6 +159,10 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind in PLAIN or isinstance(owner, (str, bytes, int, float, tuple, range, frozenset)):
         return _value_method(vm, fn, owner, name, args, kwargs)
     if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:
+        if name == "__init__" and fn.__objclass__ is types.SimpleNamespace and not args:
+            for key, value in kwargs.items():  # past the class's ``__setattr__``
+                attributes.instance_set(vm, owner, key, value)
+            return None
         if name == "__init__" and not isinstance(owner, BaseException) and fn.__objclass__ is not object:
             raise Break(f"call of the C method {fn.__qualname__}", "call it outside the compiled function")
         if isinstance(owner, BaseException) and name == "__init__":

@@ -561,7 +561,7 @@ def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], k
         _check_weakref(vm, cls, args)
     if issubclass(cls, BaseException):
         return vm.world.mark_fresh(vm.native(cls.__new__, cls, *args, **kwargs))
-    if issubclass(cls, MUTABLE):
+    if issubclass(cls, (*MUTABLE, types.SimpleNamespace)):
         return vm.world.mark_fresh(vm.native(new, cls))
     if issubclass(cls, (tuple, frozenset)):
         return vm.world.mark_fresh(vm.native(new, cls, *[vm.native(list, iterable(vm, a)) for a in args], **kwargs))

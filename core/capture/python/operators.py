@@ -571,7 +571,11 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         return next(places(vm, items, key), None) is not None
     in_python = python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__")
     if (in_python and not isinstance(obj, (set, frozenset, str, bytes))) or hasattr(type(obj), "__next__"):
-        return any(_is_equal(vm, item, key) for item in iterable(vm, obj))
+        iterator = vm.native(iter, iterable(vm, obj))
+        while (item := vm.native(next, iterator, ABSENT)) is not ABSENT:
+            if _is_equal(vm, item, key):
+                return True
+        return False
     if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
         items = _items(vm, obj)
         settle_among(vm, key, items)

@@ -419,3 +419,45 @@ def test_zip_strict_raises() -> None:
             return str(e), x + 1
 
     check(fn, t())
+
+
+def failing(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    yield x
+    raise ValueError("no more")
+
+
+class Failing:
+    def __iter__(self) -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+
+def listed(*values: Any) -> list[Any]:
+    return [*values]
+
+
+def test_what_iterables_raise_is_caught_where_calls_and_searches_go_through_them() -> None:
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        texts = []
+        for ask in (lambda: listed(*failing(x)), lambda: 5 in Failing(), lambda: 5 in (v.dim() for v in failing(x))):
+            try:
+                texts.append(ask())
+            except ValueError as error:
+                texts.append(str(error))
+        return x * 2, texts
+
+    check(fn, t(3), graphs=1)
+
+
+def test_a_starred_argument_that_is_not_iterable_is_named_as_python_names_it() -> None:
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        texts = []
+        nothing: Any = None
+        for ask in (lambda: listed(*nothing), lambda: listed(1, *nothing)):
+            try:
+                ask()
+            except TypeError as error:
+                texts.append(str(error))
+        return x * 2, texts
+
+    check(fn, t(3))

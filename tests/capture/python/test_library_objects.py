@@ -31,6 +31,7 @@ TEXT: dict[str, Fn] = {
     "no match": lambda x: (LAYER.match("q") is None, x + 1),
     "names": lambda x: (lambda m: (m["name"], m.groupdict(), m.span("name"), x + 1))(LAYER.search("layer_1.b")),
     "sub": lambda x: (re.sub("a", "b", "aa"), re.compile("a").sub(lambda m: m.group() * 2, "bab"), x + 1),
+    "sub with a function": lambda x: (re.sub("_([a-z])", lambda m: m[1].upper(), "to_camel_case", count=1), x + 1),
     "others": lambda x: (LAYER.pattern, re.findall("a.", "abac"), re.compile(",").split("a,b"), LAYER.flags, x + 1),
     "finditer": lambda x: ([m.group() for m in re.compile(r"\d").finditer("a1b2")], x + 1),
     "paths": lambda x: ((pathlib.Path("/a") / "b.txt").suffix, os.path.join("a", "b"), os.fspath("c"), x + 1),
@@ -280,3 +281,13 @@ def test_references_of_a_class_of_their_own() -> None:
     del gone
     gc.collect()
     assert [compiled(torch.ones(1), references).tolist() for _ in range(2)] == [[2], [2]]
+
+
+def test_trees_with_sizes_are_taken_apart_in_the_graph() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        tree = {"x": x, "size": x.shape, "rest": [torch.Size([2]), 3]}
+        leaves, spec = torch.utils._pytree.tree_flatten(tree)
+        mapped = torch.utils._pytree.tree_map_only(torch.Tensor, torch.sin, tree)
+        return torch.utils._pytree.tree_unflatten(leaves, spec), mapped, type(mapped["size"]).__name__
+
+    check(fn, t(), graphs=1, breaks=0)

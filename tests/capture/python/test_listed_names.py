@@ -137,3 +137,50 @@ def test_an_object_that_says_otherwise_what_it_has_is_refused() -> None:
 def test_names_of_a_tensor_are_a_graph_break() -> None:
     value = torch.ones(2)
     assert jitney.compile(names, backend="eager")(torch.ones(2), value)[1] == dir(value)
+
+
+class Settings:
+    rate = 0.5
+    scale = torch.ones(2)
+    steps = [1, 2]  # noqa: RUF012
+
+    @classmethod
+    def public(cls) -> dict[str, Any]:
+        return {k: v for k, v in vars(cls).items() if not k.startswith("_") and not isinstance(v, classmethod)}
+
+
+class Derived(Settings):
+    extra = 1
+
+
+def asked(x: torch.Tensor) -> Any:
+    own = ["rate" in kind.__dict__ for kind in Derived.__mro__]
+    return x * Settings.__dict__["rate"], own, Settings.public(), Derived.__dict__.get("rate", 0), {**vars(Derived)}
+
+
+def same_answer(found: Any, wanted: Any) -> bool:
+    x, own, public, rate, derived = found
+    same = torch.equal(x, wanted[0]) and (own, rate, derived) == (wanted[1], wanted[3], wanted[4])
+    return bool(same) and list(public) == list(wanted[2]) and all(public[k] is vars(Settings)[k] for k in ("scale",))
+
+
+def test_the_namespace_of_a_class_is_read_in_the_graph_and_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = jitney.compile(asked, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    assert same_answer(compiled(x), asked(x))
+    for owner, name, value in ((Settings, "rate", 2.0), (Derived, "rate", 4), (Settings, "steps", [5])):
+        monkeypatch.setattr(owner, name, value, raising=False)
+        assert same_answer(compiled(x), asked(x))
+
+
+def test_a_write_to_a_class_whose_namespace_was_read_shows_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fn(x: torch.Tensor, value: int) -> Any:
+        names = vars(Derived)
+        Derived.extra = value
+        return x * names["extra"]
+
+    monkeypatch.setattr(Derived, "extra", 1)
+    x = torch.ones(2)
+    compiled = jitney.compile(fn, backend="eager")
+    assert [compiled(x, n).tolist() for n in (3, 4)] == [[3.0, 3.0], [4.0, 4.0]]
+    assert Derived.extra == 4

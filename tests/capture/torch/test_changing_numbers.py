@@ -297,3 +297,18 @@ def test_the_answer_of_a_comparison_is_an_integer(ask: Any, use: Any) -> None:
     compiled = compile_fn(f)
     for k in (4, 5, 7, 2, 8):
         assert repr(compiled(torch.ones(1), k)) == repr(f(torch.ones(1), k))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_comparison_of_a_size_is_a_flag_of_an_operator(backend: str) -> None:
+    def f(x: torch.Tensor) -> Any:
+        causal = x.shape[-2] > 1
+        y = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=causal)
+        return y, torch.cumsum(x, -1).amax(-1, x.shape[-2] < 5)
+
+    compiled = compile_fn(f, backend=backend)
+    with observe() as seen:
+        for size in (3, 4, 6, 7, 1):
+            x = t(2, size, 8)
+            torch.testing.assert_close(compiled(x), f(x))
+    assert not seen.breaks

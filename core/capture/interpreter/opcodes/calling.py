@@ -55,7 +55,10 @@ def call_function_ex(vm: Any, frame: Frame, instr: Any) -> None:
     kwargs = dict(mapping_items(vm, frame.stack.pop())) if instr.arg & 1 else {}
     if not all(isinstance(name, str) for name in kwargs):
         raise Break("a call has keywords that are no text")
-    args = list(iterable(vm, frame.stack.pop()))
+    given = frame.stack.pop()
+    if not (hasattr(type(given), "__iter__") or hasattr(type(given), "__getitem__")):
+        raise Break("the argument after * of a call is not iterable")
+    args = vm.native(list, iterable(vm, given))
     if PY313:
         frame.stack.pop()
         fn = frame.stack.pop()

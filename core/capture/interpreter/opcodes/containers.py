@@ -162,7 +162,12 @@ METHODS = {"LIST_APPEND": "append", "LIST_EXTEND": "extend", "SET_UPDATE": "upda
 @op(*METHODS)
 def container_method(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
-    method(vm, frame.stack[-instr.arg], METHODS[instr.op], value)
+    try:
+        method(vm, frame.stack[-instr.arg], METHODS[instr.op], value)
+    except UserRaised as raised:
+        if instr.op == "LIST_EXTEND" and not (hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
+            raised.value.args = (f"Value after * must be an iterable, not {name_in_c(type(value))}",)
+        raise
 
 
 @op("SET_ADD")
