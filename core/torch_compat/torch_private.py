@@ -488,9 +488,9 @@ def _undisturbed() -> Iterator[None]:
         yield
         return
     ours = []
-    for wrapper, function in _kept_away(len(sys.modules)):
+    for function, passed_on in _kept_away(len(sys.modules)):
         if _DISABLED not in function.__dict__:
-            function.__dict__[_DISABLED] = passed_on = _passed_on(wrapper, function)
+            function.__dict__[_DISABLED] = passed_on
             ours.append((function, passed_on))
     try:
         yield
@@ -505,12 +505,12 @@ _DISABLED = "__dynamo_disable"
 
 @functools.lru_cache(maxsize=1)
 def _kept_away(modules: int) -> list[tuple[Any, Any]]:
-    """Each wrapper and the function in it; asked anew when more ``modules`` are loaded."""
+    """Each function that is wrapped, and what calls it as it is; asked anew when more ``modules`` are loaded."""
     if DISABLED_CODE.co_freevars != ("fn", "recursive"):
         return []
     wrappers = [w for w in gc.get_referrers(DISABLED_CODE) if isinstance(w, types.FunctionType)]
     found = [(w, w.__closure__[0].cell_contents) for w in wrappers if w.__closure__]
-    return [(wrapper, function) for wrapper, function in found if isinstance(function, types.FunctionType)]
+    return [(inner, _passed_on(wrapper, inner)) for wrapper, inner in found if isinstance(inner, types.FunctionType)]
 
 
 def _passed_on(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 # What has entered a context manager leaves it before it drops it, as contextlib's own code does.
 CLOSING: tuple[type, ...] = (type(contextlib.contextmanager(lambda: iter(()))()).__mro__[1],)
 DEPTH = 4
+PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), type(...)})  # these hold nothing
 REPLACED = "a generator that waits in a try or with is replaced where something older than the frame holds it"
 REASON = "a generator that waits in a try or with may be dropped after a graph break"
 
@@ -93,14 +94,18 @@ def waits_to_clean_up(value: Any, depth: int = DEPTH) -> bool:
             return False
         frame = value.frame
         held: Iterable[Any] = (*frame.stack, *frame.locals.values())
-        return frame.info.is_protected(frame.at) or (depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in held))
+        return frame.info.is_protected(frame.at) or (depth > 0 and _any_waits(held, depth - 1))
     if kind is GeneratorType:
         at = _place(value.gi_code, value.gi_frame.f_lasti) if value.gi_frame is not None else None
         if at is None or value.gi_running:
             return False
         if decode(value.gi_code).is_protected(at):
             return True
-    return depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in _held(value))
+    return depth > 0 and _any_waits(_held(value), depth - 1)
+
+
+def _any_waits(values: Iterable[Any], depth: int) -> bool:
+    return any(waits_to_clean_up(v, depth) for v in values if type(v) not in PLAIN)
 
 
 def _held(value: Any) -> Iterable[Any]:
