@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,6 +90,50 @@ def test_what_is_compiled_now_and_the_line_that_called_it(collector: Collector) 
     assert state.in_flight[-1].phase.startswith("backend")
     assert "test_watch.py" in state.in_flight[-1].line
     assert "compiled now" in shown(view(state)) and str(state.pid) in shown(overview([state, state]))
+
+
+def test_what_compiles_while_an_event_is_noted_does_not_wait_for_itself() -> None:
+    collector = Collector()
+    inner = events.FrameSkipped("handler", "train.py", 9, "of a signal")
+
+    class Interrupted(str):
+        def __len__(self) -> int:  # as a signal handler or a finalizer would, in the middle of it
+            collector.note(inner)
+            return super().__len__()
+
+    outer = events.FrameSkipped("step", "train.py", 2, Interrupted("whole"))
+    thread = threading.Thread(target=collector.note, args=(outer,), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert {row.reason for row in collector.state().breaks} == {"whole", "of a signal"}
+
+
+def test_what_ends_while_nobody_tells_is_not_in_flight_for_ever() -> None:
+    def backend(graph: Any, inputs: Any) -> Any:
+        config.watch = False
+        assert eventually(lambda: publisher._publisher._thread is None)
+        return graph.forward
+
+    with config.patch(watch=True):
+        jitney.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+        config.watch = True
+        jitney.compile(lambda x: x + 2, backend="eager")(torch.ones(2))
+        assert eventually(lambda: bool(states()))
+        assert publisher._publisher.collector.state().in_flight == []
+    assert eventually(lambda: publisher._publisher._thread is None)
+
+
+def test_after_its_end_a_process_writes_no_more(runtime: Path) -> None:
+    own = publisher.Publisher()
+    with config.patch(watch=True):
+        own.note(events.FrameSkipped("step", "train.py", 2, "a reason"))
+        assert eventually(lambda: bool(states()))
+        own.close()
+        own.write()
+        own.note(events.FrameSkipped("step", "train.py", 2, "a reason"))
+        assert eventually(lambda: own._thread is None)
+    assert not list(runtime.iterdir())
 
 
 def frames(*filenames: str) -> FrameType:

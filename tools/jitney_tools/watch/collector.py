@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jitney import events
+from jitney._util.forks import reentrant_lock
 from jitney.errors import describe_frame
 from jitney_tools.watch.activity import activity, users_line
 from jitney_tools.watch.state import Break, Function, InFlight, Recompile, State
@@ -32,7 +33,7 @@ class Collector:
         self._recompiles: deque[Recompile] = deque(maxlen=LAST)
         self._breaks: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._functions: OrderedDict[tuple[str, str], Function] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()  # a signal handler or a finalizer may compile while an event is noted
 
     def note(self, event: events.Event) -> None:
         """One more event, of the thread that calls."""
@@ -49,18 +50,23 @@ class Collector:
             if at:
                 self.seconds[at] += seconds
 
+    def pause(self) -> None:
+        """Events are not told from now on: of what is compiled now, nobody will say when it ends."""
+        with self._lock:
+            self._steps.clear()
+
     def state(self) -> State:
         """As it is now."""
         frames = sys._current_frames()
         with self._lock:
             flying = [
                 InFlight(_short(step.frame), step.name, _short(users_line(frames.get(thread))), begin)
-                for thread, step, begin in self._steps
+                for thread, step, begin in [*self._steps]
             ]
-            breaks = [Break(line, reason, count) for (line, reason), count in self._breaks.items()]
+            breaks = [Break(line, reason, count) for (line, reason), count in [*self._breaks.items()]]
             return State(
                 pid=os.getpid(),
-                program=_short(" ".join(sys.argv)) or "python",
+                program=_short(" ".join(map(str, getattr(sys, "argv", ())))) or "python",
                 started=self.started,
                 updated=time.time(),
                 counts=dict(self.counts),
@@ -68,7 +74,7 @@ class Collector:
                 in_flight=flying,
                 recompiles=list(self._recompiles),
                 breaks=sorted(breaks, key=lambda row: -row.count)[:SHOWN],
-                functions=sorted(self._functions.values(), key=lambda row: -row.seconds)[:SHOWN],
+                functions=sorted([*self._functions.values()], key=lambda row: -row.seconds)[:SHOWN],
             )
 
     # ------------------------------------------------------------------ one method for each kind of event

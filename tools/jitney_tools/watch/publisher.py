@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from jitney import events
+from jitney._util.forks import reentrant_lock
 from jitney.backends import warn
 from jitney.config import config
 from jitney.errors import JitneyError
@@ -26,33 +27,32 @@ class Publisher:
     def __init__(self) -> None:
         self.collector = Collector()
         self.path: Path | None = None
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()  # of the thread that writes, and of the file
         self._thread: threading.Thread | None = None
-        self._given_up = False
+        self._ended = False  # it could not begin, or the process ends
 
     def note(self, event: events.Event) -> None:
         """One more event; the first one begins it all."""
         self.collector.note(event)
-        if self._thread is None and not self._given_up:
+        if self._thread is None and not self._ended:
             with self._lock:
-                if self._thread is None and not self._given_up:
+                if self._thread is None and not self._ended:
                     self._begin()
 
     def _begin(self) -> None:
+        thread = self._thread = threading.Thread(target=self._run, name="jitney watch", daemon=True)
         try:
             own = folder(make=True)
-        except (JitneyError, OSError) as error:
-            self._given_up = True
+            assert own is not None
+            self.path = own / f"{os.getpid()}.json"
+            thread.start()
+        except (JitneyError, OSError, RuntimeError) as error:  # RuntimeError: there can be no more threads
+            self._ended, self._thread = True, None
             warn(f"JITNEY_WATCH: this process cannot be watched: {error}")
-            return
-        assert own is not None
-        self.path = own / f"{os.getpid()}.json"
-        self._thread = threading.Thread(target=self._run, name="jitney watch", daemon=True)
-        self._thread.start()
 
     def _run(self) -> None:
         own, before, written = threading.get_ident(), time.monotonic(), 0.0
-        while config.watch:
+        while not self._is_over():
             now = time.monotonic()
             self.collector.sample(now - before, own)
             before = now
@@ -60,17 +60,33 @@ class Publisher:
                 written = now
                 self.write()
             time.sleep(SAMPLED)
-        self.close()
-        self._thread = None
+
+    def _is_over(self) -> bool:
+        """Is the setting off? Then the file is gone, and the next event with the setting on begins anew."""
+        if config.watch and not self._ended:
+            return False
+        with self._lock:
+            if config.watch and not self._ended:
+                return False
+            self._remove()
+            self.collector.pause()
+            self._thread = None
+            return True
 
     def write(self) -> None:
         """Write the state as it is now; a full disk loses it, not the program."""
-        if self.path is not None:
-            with contextlib.suppress(OSError):
-                write(self.path, self.collector.state().text())
+        text = self.collector.state().text()
+        with self._lock, contextlib.suppress(OSError):
+            if self.path is not None and not self._ended:
+                write(self.path, text)
 
     def close(self) -> None:
-        """Nothing is told any more."""
+        """The process ends: nothing is told any more."""
+        with self._lock:
+            self._ended = True
+            self._remove()
+
+    def _remove(self) -> None:
         if self.path is not None:
             with contextlib.suppress(OSError):
                 self.path.unlink()
