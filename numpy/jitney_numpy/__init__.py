@@ -10,8 +10,8 @@ from jitney_numpy.calls import ArrayTable
 jitney_hook_api = 1
 
 TABLES: tuple[ArrayTable, ...] = (
-    constants.table,  # the others come before it
     composites.table,
+    constants.table,
     creation.table,
     draws.table,
     grids.table,

@@ -13,14 +13,13 @@ from jitney_numpy.calls import HINT, ArrayTable
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
-# Those that write to none of their arguments, and give new arrays and numbers: `attempt` computes them. A table that
-# has one in terms of torch's comes before.
+# Those that write to none of their arguments, and give new arrays and numbers: `attempt` computes them. No other table
+# has them.
 NAMES = (
-    "allclose isclose array_equal array_equiv flatnonzero unique bincount digitize searchsorted interp "
-    "setdiff1d intersect1d union1d setxor1d isin histogram convolve correlate corrcoef cov polyfit polyval percentile "
-    "quantile median lexsort argpartition partition gradient diff ediff1d cross kron vander geomspace logspace indices "
-    "tri tril_indices triu_indices unravel_index ravel_multi_index count_nonzero "
-    "bartlett blackman hamming hanning kaiser sinc i0"
+    "allclose array_equal array_equiv flatnonzero unique bincount digitize searchsorted interp setdiff1d "
+    "intersect1d union1d setxor1d isin histogram convolve correlate corrcoef cov polyfit polyval percentile "
+    "quantile lexsort argpartition partition gradient ediff1d geomspace logspace indices tri tril_indices "
+    "triu_indices unravel_index ravel_multi_index bartlett blackman hamming hanning kaiser sinc i0"
 )
 
 
